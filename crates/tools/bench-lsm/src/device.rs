@@ -1,23 +1,23 @@
-//! Bytes that this process has the device write and read.
+//! Device bytes that this process writes and reads.
 
 use std::fs;
 
-/// What the system has counted of this process, in bytes; `None`: it does not say.
+/// Bytes that the system has counted for this process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeviceBytes {
-    /// Written, when it was given to the system's cache or to the device.
+    /// Bytes written, counted when they were passed to the system's cache or the device.
     pub written: u64,
-    /// Read from the device.
+    /// Bytes read from the device.
     pub read: u64,
 }
 
 impl DeviceBytes {
-    /// What it is now.
+    /// Returns the current counts; `None` if the system does not report them.
     pub fn now() -> Option<Self> {
         parse(&fs::read_to_string("/proc/self/io").ok()?)
     }
 
-    /// What has come since.
+    /// Returns the difference from an earlier count.
     #[must_use]
     pub fn since(self, before: Self) -> Self {
         Self {
@@ -42,7 +42,7 @@ fn parse(text: &str) -> Option<DeviceBytes> {
 mod tests {
     use super::*;
 
-    /// Promise: the two fields are found by their whole names, whatever stands around them.
+    /// Promise: the two fields are found by their whole names, whatever surrounds them.
     #[test]
     fn fields_are_found() {
         let text =

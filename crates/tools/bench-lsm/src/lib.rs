@@ -1,17 +1,17 @@
-//! Farleaf's LSM engine beside fjall and RocksDB: the same records, requests and durability, in one
-//! run.
+//! Comparison of Farleaf's LSM engine with fjall and RocksDB: the same records, requests and
+//! durability, in one run.
 //!
-//! | module | what it holds |
+//! | module | content |
 //! |---|---|
-//! | [`engines`] | the engines, a file each, and what each has to offer |
+//! | [`engines`] | the engines, a file each, and their common interface |
 //! | [`work`] | loads and runs: drawn by a seed, the same for all |
 //! | [`comparison`] | rounds, interleaved |
-//! | [`device`] | bytes that this process has the device write and read |
+//! | [`device`] | device bytes that this process writes and reads |
 //! | [`report`] | medians and ratios, as a table and as JSON |
 //!
-//! What it is not: a gate. Times on a shared machine vary by a tenth and more; hence medians of
-//! rounds that all engines take in turn, and ratios of one run.
-#![doc = include_str!("../../../docs/lsm-peers.md")]
+//! The comparison is not a gate: times on a shared machine vary by a tenth and more. It therefore
+//! reports medians of rounds that all engines take in turn, and ratios within one run.
+#![doc = include_str!("../../../../docs/explanation/lsm-peers.md")]
 #![forbid(unsafe_code)]
 
 pub mod comparison;

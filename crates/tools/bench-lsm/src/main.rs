@@ -1,4 +1,5 @@
-//! `cargo run --release -p farleaf-bench-lsm -- [options]`: Farleaf's LSM engine beside others.
+//! `cargo run --release -p farleaf-bench-lsm -- [options]`: compares Farleaf's LSM engine with
+//! others.
 
 #![forbid(unsafe_code)]
 
@@ -6,20 +7,21 @@ use std::path::PathBuf;
 
 use anyhow::ensure;
 use clap::{Parser, ValueEnum};
+use farleaf_bench::quantity::parse_positive_count;
 use farleaf_bench::runner::ValueSize;
-use farleaf_bench_lsm::comparison::{Plan, compare};
-use farleaf_bench_lsm::engines::{EngineName, Promise, Shape};
+use farleaf_bench_lsm::comparison::{LsmComparisonPlan, compare};
+use farleaf_bench_lsm::engines::{EngineName, EngineSettings, Promise};
 use farleaf_bench_lsm::report::Report;
-use farleaf_bench_lsm::work::{Amount, Phase};
+use farleaf_bench_lsm::work::{Phase, WorkAmount};
 
 /// The same loads and runs on Farleaf's LSM engine, fjall and RocksDB.
 #[derive(Debug, Parser)]
 struct Arguments {
     /// Records.
-    #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, default_value_t = 1_000_000, value_parser = parse_positive_count)]
     records: u64,
     /// Operations of each run; scans are a tenth of it.
-    #[arg(long, default_value_t = 500_000, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, default_value_t = 500_000, value_parser = parse_positive_count)]
     operations: u64,
     /// Values: a count of bytes, S, M or L, or a mix: SD, MD or LD.
     #[arg(long, default_value = "SD")]
@@ -52,15 +54,16 @@ struct Arguments {
     /// Decides the requests.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// What is printed to stdout.
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    format: Format,
+    /// Output format.
+    #[arg(long, alias = "format", value_enum, default_value_t = Format::Text)]
+    output: Format,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Format {
     /// A table for people.
-    Table,
+    #[value(alias = "table")]
+    Text,
     /// One JSON object.
     Json,
 }
@@ -71,21 +74,21 @@ fn main() -> anyhow::Result<()> {
     let (engines, skipped): (Vec<_>, Vec<_>) = asked.iter().partition(|name| name.is_built());
     ensure!(
         arguments.engines.is_none() || skipped.is_empty(),
-        "this build is without RocksDB: docs/lsm-peers.md says how to have it"
+        "this build is without RocksDB: docs/explanation/lsm-peers.md says how to have it"
     );
     let mut phases = vec![Phase::Load];
     phases.extend(arguments.phases.iter().filter(|it| **it != Phase::Load));
-    let plan = Plan {
+    let plan = LsmComparisonPlan {
         engines,
         phases,
-        amount: Amount {
+        amount: WorkAmount {
             record_count: arguments.records,
             operation_count: arguments.operations,
             thread_count: arguments.threads.into(),
             value_size: arguments.value_size,
             seed: arguments.seed,
         },
-        shape: Shape {
+        shape: EngineSettings {
             promise: arguments.promise,
             memtable_size_bytes: (arguments.memtable as usize) << 20,
             cache_size_bytes: (arguments.cache as usize) << 20,
@@ -95,8 +98,8 @@ fn main() -> anyhow::Result<()> {
     let directory = arguments.directory.unwrap_or_else(std::env::temp_dir);
     let measured = compare(&plan, &directory, |step| eprintln!("{step}"))?;
     let report = Report::new(&plan, &measured, &skipped);
-    match arguments.format {
-        Format::Table => println!("{}", report.table()),
+    match arguments.output {
+        Format::Text => println!("{}", report.table()),
         Format::Json => println!("{}", serde_json::to_string_pretty(&report)?),
     }
     Ok(())

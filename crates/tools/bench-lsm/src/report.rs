@@ -1,38 +1,42 @@
-//! Medians and ratios.
+//! Report: medians and ratios.
 
 use comfy_table::Table;
 use serde::Serialize;
 
-use crate::comparison::{Measured, Plan};
+use crate::comparison::{LsmComparisonPlan, PhaseMeasurement};
 use crate::engines::EngineName;
 
-/// A row: one phase of one engine.
+/// Row of one phase of one engine.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// The phase.
+    /// Name of the phase.
     pub phase: &'static str,
-    /// The engine.
+    /// Name of the engine.
     pub engine: &'static str,
-    /// Operations in a second, the median of the rounds.
+    /// Operations per second, the median of the rounds.
     pub operations_per_second: f64,
-    /// Ours divided by this one's, the median of the rounds' ratios.
+    /// Ratio of Farleaf's throughput to this engine's, the median of the rounds' ratios.
     pub farleaf_ratio: Option<f64>,
-    /// Device bytes written for each byte put, the median of the rounds.
+    /// Device bytes written per byte put, the median of the rounds.
     pub write_amplification: Option<f64>,
 }
 
-/// What a comparison has found.
+/// Results of a comparison.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// Phases, and engines within them, in the order of the plan.
     pub rows: Vec<Row>,
-    /// Engines that this build has not.
+    /// Engines that are not part of this build.
     pub skipped: Vec<&'static str>,
 }
 
 impl Report {
-    /// Sums up what was measured.
-    pub fn new(plan: &Plan, measured: &[Vec<Vec<Measured>>], skipped: &[EngineName]) -> Self {
+    /// Summarizes the measurements.
+    pub fn new(
+        plan: &LsmComparisonPlan,
+        measured: &[Vec<Vec<PhaseMeasurement>>],
+        skipped: &[EngineName],
+    ) -> Self {
         let own = plan
             .engines
             .iter()
@@ -63,7 +67,7 @@ impl Report {
         }
     }
 
-    /// For people.
+    /// Formats the report as a table for people.
     pub fn table(&self) -> String {
         let mut table = Table::new();
         table.set_header([
@@ -93,7 +97,7 @@ impl Report {
     }
 }
 
-/// The middle one; of an even number, the mean of the two.
+/// Returns the median; for an even number of values, the mean of the middle two.
 fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);

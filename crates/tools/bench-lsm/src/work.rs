@@ -1,4 +1,4 @@
-//! Loads and runs, as the Talos paper has them (section 5): YCSB's, over keys of 24 bytes.
+//! Loads and runs, as in the Talos paper (section 5): YCSB's, over keys of 24 bytes.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -14,7 +14,7 @@ use crate::engines::Engine;
 /// Records that a scan reads.
 pub const SCAN_RECORD_COUNT: usize = 50;
 
-/// A phase of a comparison. All but the load choose records as YCSB's zipfian requests do.
+/// Phase of a comparison. All but the load choose records like YCSB's zipfian requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub enum Phase {
     /// Load A: all records are put, in the order of hashes of their numbers.
@@ -28,7 +28,7 @@ pub enum Phase {
 }
 
 impl Phase {
-    /// What it is called in reports.
+    /// Returns the name in reports.
     pub const fn text(self) -> &'static str {
         match self {
             Self::Load => "Load A",
@@ -39,43 +39,43 @@ impl Phase {
     }
 }
 
-/// How much is done.
+/// Quantity of work.
 #[derive(Clone, Copy, Debug)]
-pub struct Amount {
+pub struct WorkAmount {
     /// Records of the load.
     pub record_count: u64,
     /// Operations of each other phase.
     pub operation_count: u64,
-    /// Threads, which share them.
+    /// Number of threads, which share them.
     pub thread_count: usize,
     /// Sizes of values.
     pub value_size: ValueSize,
-    /// Decides the requests.
+    /// Seed of the requests.
     pub seed: u64,
 }
 
-/// What a phase has done, and in what time.
+/// Results of a phase.
 #[derive(Clone, Copy, Debug)]
-pub struct Done {
-    /// Operations.
+pub struct PhaseResult {
+    /// Number of operations.
     pub operation_count: u64,
-    /// Keys and values that were put, in bytes.
+    /// Bytes of keys and values that were put.
     pub put_size_bytes: u64,
-    /// Sizes of values, and counts of records, that reads have found, added up: the same for all
+    /// Sum of the sizes of values and the counts of records that reads have found: the same for all
     /// engines.
     pub found: u64,
     /// Time until the last thread was done. A load ends with a sync.
     pub time: Duration,
 }
 
-/// One thread's.
+/// Results of one thread.
 #[derive(Clone, Copy, Debug, Default)]
-struct Share {
+struct ThreadTotals {
     put_size_bytes: u64,
     found: u64,
 }
 
-impl Amount {
+impl WorkAmount {
     fn strings(&self) -> Strings {
         Strings {
             value_size: self.value_size,
@@ -91,11 +91,11 @@ impl Amount {
         }
     }
 
-    /// Does a phase.
+    /// Executes a phase.
     ///
     /// # Errors
-    /// What the engine says.
-    pub fn run(&self, engine: &dyn Engine, phase: Phase) -> anyhow::Result<Done> {
+    /// The engine failed.
+    pub fn run(&self, engine: &dyn Engine, phase: Phase) -> anyhow::Result<PhaseResult> {
         let operation_count = self.operation_count(phase);
         let next = AtomicU64::new(0);
         let started = Instant::now();
@@ -110,13 +110,13 @@ impl Amount {
                     .join()
                     .expect("a thread of the comparison does not panic")
             });
-            joined.collect::<anyhow::Result<Vec<Share>>>()
+            joined.collect::<anyhow::Result<Vec<ThreadTotals>>>()
         })?;
         if phase == Phase::Load {
             engine.sync()?;
         }
         let time = started.elapsed();
-        Ok(Done {
+        Ok(PhaseResult {
             operation_count,
             put_size_bytes: shares.iter().map(|share| share.put_size_bytes).sum(),
             found: shares.iter().map(|share| share.found).sum(),
@@ -124,20 +124,22 @@ impl Amount {
         })
     }
 
-    /// One thread's operations: of a load, the numbers that come next; else its own stream's.
+    /// Executes one thread's operations: in a load, the next numbers; otherwise those of its own
+    /// stream.
     fn share(
         &self,
         engine: &dyn Engine,
         phase: Phase,
         (thread, next, operation_count): (usize, &AtomicU64, u64),
-    ) -> anyhow::Result<Share> {
+    ) -> anyhow::Result<ThreadTotals> {
         let strings = self.strings();
         let chooser = ScrambledZipfian::new(self.record_count);
-        // Another stream for every phase, so that none finds in the caches what the last asked for.
+        // A separate stream for every phase, so that none finds the requests of the last one in the
+        // caches.
         let stream = phase as usize * self.thread_count + thread;
         let mut random = numbered_stream(self.seed, stream);
         let (mut key, mut value) = (Vec::new(), Vec::new());
-        let mut share = Share::default();
+        let mut share = ThreadTotals::default();
         loop {
             let number = next.fetch_add(1, Ordering::Relaxed);
             if number >= operation_count {

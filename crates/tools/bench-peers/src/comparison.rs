@@ -1,7 +1,7 @@
-//! Loads everything and runs the rounds, interleaved.
+//! Comparison: loads all maps and runs the rounds, interleaved.
 //!
-//! All maps are loaded at once, and every round has all of them do the same work one after the
-//! other, so that whatever else the machine does meanwhile hits all alike.
+//! All maps are loaded at once, and in every round all of them execute the same work one after the
+//! other. Other work on the machine thus affects all alike.
 
 use std::sync::Barrier;
 use std::thread;
@@ -14,38 +14,39 @@ use crate::floor::{Floor, FloorManner, FloorMemory};
 use crate::peer::{PeerError, Work};
 use crate::peers::{PeerName, StringOptions};
 use crate::records::{Records, StringRecords, WordRecords};
-use crate::report::{Figure, Loaded, Skipped, SubjectName};
+use crate::report::{Figure, LoadTime, SkippedPeer, SubjectName};
 use crate::requests::Requests;
 use crate::subject::{Outcome, Subject, Task};
 
 /// A scan does the work of many gets, so a round has fewer of them.
 const OPERATIONS_PER_SCAN: usize = 20;
 
-/// What is compared, and for how long.
+/// Settings of a comparison.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct ComparisonPlan {
     /// Records in every map.
     pub record_count: usize,
-    /// Gets, keys of multi-gets and puts of a thread in a round; scans are a twentieth of it.
+    /// Number of gets, keys of multi-gets, and puts per thread and round; scans are a twentieth of
+    /// it.
     pub operation_count: usize,
-    /// Rounds; figures are medians of them.
+    /// Number of rounds; results are medians over them.
     pub round_count: usize,
-    /// Numbers of threads to run with, each in every round.
+    /// Numbers of threads, each used in every round.
     pub thread_counts: Vec<usize>,
-    /// The kinds of work, in the order of a round.
+    /// Kinds of work, in the order of a round.
     pub works: Vec<Work>,
-    /// The maps. Farleaf should be among them: ratios are to its figures.
+    /// Maps to compare. Farleaf should be among them: ratios are relative to it.
     pub peers: Vec<PeerName>,
-    /// Decides the keys and the requests.
+    /// Seed of the keys and the requests.
     pub seed: u64,
-    /// What keys and values are.
+    /// Kind of keys and values.
     pub kind: Kind,
 }
 
-/// What keys and values are.
+/// Kind of keys and values.
 #[derive(Clone, Debug)]
 pub enum Kind {
-    /// 64 bits each.
+    /// Integers of 64 bits.
     Words {
         /// Slots of Farleaf's leaves, and of the floor's.
         slots: u64,
@@ -54,7 +55,7 @@ pub enum Kind {
     Strings(StringOptions),
 }
 
-/// What keeps a comparison from being made.
+/// Errors of a comparison.
 #[derive(Debug, Error)]
 pub enum ComparisonError {
     /// The keys cannot be drawn.
@@ -63,36 +64,37 @@ pub enum ComparisonError {
     /// A map failed.
     #[error(transparent)]
     Peer(#[from] PeerError),
-    /// Two maps hold different records: no figure means anything then.
+    /// Two maps hold different records, so that the results are meaningless.
     #[error("{other} found something else than {first} for the same {work:?} requests")]
     Disagreement {
-        /// The first map of the round.
+        /// First map of the round.
         first: &'static str,
-        /// The one that differs.
+        /// Map that differs.
         other: &'static str,
-        /// The work.
+        /// Kind of work.
         work: Work,
     },
 }
 
-/// Everything that a comparison measured.
+/// Results of a comparison.
 #[derive(Clone, Debug)]
-pub struct Measured {
-    /// How long each map took to load.
-    pub loaded: Vec<Loaded>,
-    /// Maps that are not on this host, or hold no such records, and why.
-    pub skipped: Vec<Skipped>,
-    /// A figure for each subject, kind of work and number of threads.
+pub struct ComparisonResults {
+    /// Load time of each map.
+    pub loaded: Vec<LoadTime>,
+    /// Maps that are not available on this host, or do not hold such records, with the reason.
+    pub skipped: Vec<SkippedPeer>,
+    /// Result for each subject, kind of work and number of threads.
     pub figures: Vec<Figure>,
-    /// Whether the floor's mapping, and so Farleaf's, is of huge pages; of words.
+    /// Whether the floor's mapping, and therefore Farleaf's, has huge pages; only for integers.
     pub has_huge_pages: Option<bool>,
 }
 
-/// Loads all maps and runs all rounds. `progress` is told what is done next, and what is skipped.
-///
-/// # Errors
-/// See [`ComparisonError`].
-pub fn compare(plan: &Plan, mut progress: impl FnMut(&str)) -> Result<Measured, ComparisonError> {
+/// Loads all maps and runs all rounds. `progress` is called with the next step, and with skipped
+/// maps.
+pub fn compare(
+    plan: &ComparisonPlan,
+    mut progress: impl FnMut(&str),
+) -> Result<ComparisonResults, ComparisonError> {
     let numbers = generate(&Dataset::Uniform, plan.record_count, plan.seed)?;
     match &plan.kind {
         Kind::Words { slots } => {
@@ -119,18 +121,18 @@ pub fn compare(plan: &Plan, mut progress: impl FnMut(&str)) -> Result<Measured, 
     }
 }
 
-/// All maps.
+/// All loaded maps.
 struct Maps<R> {
     named: Vec<(PeerName, Box<dyn Subject<R>>)>,
-    loaded: Vec<Loaded>,
-    skipped: Vec<Skipped>,
+    loaded: Vec<LoadTime>,
+    skipped: Vec<SkippedPeer>,
 }
 
 type NamedFloor<'a, R> = (FloorManner, Box<dyn Subject<R> + 'a>);
 
 impl<R: Records> Maps<R> {
     fn load(
-        plan: &Plan,
+        plan: &ComparisonPlan,
         load: impl Fn(PeerName) -> Result<Box<dyn Subject<R>>, PeerError>,
         progress: &mut impl FnMut(&str),
     ) -> Result<Self, ComparisonError> {
@@ -146,24 +148,24 @@ impl<R: Records> Maps<R> {
                 Ok(map) => all.named.push((peer, map)),
                 Err(PeerError::Unavailable(why)) => {
                     progress(&format!("skipped: {}: {why}", peer.as_str()));
-                    all.skipped.push(Skipped { peer, why });
+                    all.skipped.push(SkippedPeer { peer, why });
                     continue;
                 }
                 Err(error) => return Err(error.into()),
             }
             let seconds = begun.elapsed().as_secs_f64();
-            all.loaded.push(Loaded { peer, seconds });
+            all.loaded.push(LoadTime { peer, seconds });
         }
         Ok(all)
     }
 
     fn measure(
         self,
-        plan: &Plan,
+        plan: &ComparisonPlan,
         records: &R,
         floors: &[NamedFloor<'_, R>],
         progress: &mut impl FnMut(&str),
-    ) -> Result<Measured, ComparisonError> {
+    ) -> Result<ComparisonResults, ComparisonError> {
         let mut rounds = Rounds {
             plan,
             records,
@@ -179,7 +181,7 @@ impl<R: Records> Maps<R> {
                 rounds.run(*thread_count)?;
             }
         }
-        Ok(Measured {
+        Ok(ComparisonResults {
             figures: rounds.figures,
             loaded: self.loaded,
             skipped: self.skipped,
@@ -189,17 +191,17 @@ impl<R: Records> Maps<R> {
 }
 
 struct Rounds<'a, R> {
-    plan: &'a Plan,
+    plan: &'a ComparisonPlan,
     records: &'a R,
     maps: &'a [(PeerName, Box<dyn Subject<R>>)],
     floors: &'a [NamedFloor<'a, R>],
     figures: Vec<Figure>,
-    /// Phases so far; decides the requests and the values of the next.
+    /// Number of phases so far, from which the requests and the values of the next are derived.
     phase_count: usize,
 }
 
 impl<R: Records> Rounds<'_, R> {
-    /// One round with one number of threads: every kind of work by every subject.
+    /// Runs one round with one number of threads: every kind of work by every subject.
     fn run(&mut self, thread_count: usize) -> Result<(), ComparisonError> {
         for work in self.plan.works.iter().copied() {
             self.phase_count += 1;
@@ -268,7 +270,7 @@ impl<R: Records> Rounds<'_, R> {
     }
 }
 
-/// The work under which the floor lies.
+/// Returns the kind of work for which the floor is a lower bound.
 fn floor_work(manner: FloorManner) -> Work {
     match manner {
         FloorManner::Dependent | FloorManner::Independent => Work::Get,
@@ -282,7 +284,7 @@ fn checksum_of(outcomes: &[Outcome]) -> u64 {
         .fold(0, |sum, outcome| sum.wrapping_add(outcome.checksum))
 }
 
-/// Has as many threads as there are requests do their shares at the same time.
+/// Runs one thread for each list of requests, all at the same time.
 fn run_threads<R: Records>(
     subject: &dyn Subject<R>,
     task: Task,

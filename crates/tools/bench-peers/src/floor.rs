@@ -1,9 +1,9 @@
-//! The physical floor: the same requests, as bare copies of leaves.
+//! Physical floor: the same requests, as bare copies of leaves.
 //!
-//! As many leaves as a freshly loaded table has, of the same size, in the same kind of mapping. A
-//! request copies the leaf that would hold the key, word by word as the fabric does, and computes
-//! the checksum over as many words as a reader does. No search layer, no protocol, no search in the
-//! leaf: nobody who reads a leaf and checks it can be faster.
+//! The floor has as many leaves as a freshly loaded table, of the same size, in the same kind of
+//! mapping. A request copies the leaf that would hold the key, word by word like the fabric, and
+//! computes the checksum over as many words as a reader does. There is no search layer, no
+//! protocol, and no search in the leaf: no store that reads a leaf and checks it can be faster.
 
 use std::hint::black_box;
 use std::io;
@@ -11,11 +11,11 @@ use std::sync::Barrier;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use farleaf_base::crc32c;
 use farleaf_bench::distribution::numbered_stream;
-use farleaf_fabric::mapped::{MappedRegion, PageKind};
-use farleaf_leaf::LeafGeometry;
-use farleaf_leaf::geometry::{IMAGE_SIZE_WORDS_MAX, SLOT_COUNT_MAX};
-use farleaf_types::crc32c;
+use farleaf_fabric::mapped::{MappedMemory, PageKind};
+use farleaf_leaf::words::LeafGeometry;
+use farleaf_leaf::words::geometry::{IMAGE_SIZE_WORDS_MAX, SLOT_COUNT_MAX};
 use rand::Rng;
 use serde::Serialize;
 
@@ -32,48 +32,49 @@ const _: () = assert!(CHECKED_SIZE_WORDS_MAX == IMAGE_SIZE_WORDS_MAX + 1);
 
 const CACHE_LINE_SIZE_WORDS: usize = 8;
 
-/// How requests follow each other.
+/// Manner in which requests follow each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FloorManner {
-    /// The next leaf is known only when the checksum of the one before is: no two misses overlap.
+    /// The next leaf is known only after the checksum of the previous one: no two cache misses
+    /// overlap.
     Dependent,
-    /// The processor may begin with the next leaf as early as it can.
+    /// The processor may start the next leaf as early as it can.
     Independent,
     /// All lines of [`GROUP_SIZE`] leaves are prefetched, then each is copied and checked.
     Grouped,
 }
 
 impl FloorManner {
-    /// All of them.
+    /// All manners.
     pub const ALL: [Self; 3] = [Self::Dependent, Self::Independent, Self::Grouped];
 }
 
-/// Leaves of random contents with right checksums.
+/// Leaves of random contents with correct checksums.
 #[derive(Debug)]
 pub struct FloorMemory {
-    region: MappedRegion,
+    memory: MappedMemory,
     page_kind: PageKind,
     geometry: LeafGeometry,
     records_per_leaf: u32,
 }
 
 impl FloorMemory {
-    /// Leaves for `record_count` records, filled as a bulk load fills them: to three quarters.
+    /// Creates leaves for `record_count` records, filled like a bulk load: to three quarters.
     ///
     /// # Errors
-    /// Leaves cannot have so many slots, or the host has not so much memory.
+    /// Leaves cannot have this many slots, or the host lacks the memory.
     pub fn new(record_count: usize, slots: u64, seed: u64) -> Result<Self, PeerError> {
         let geometry = LeafGeometry::new(slots)?;
         let records_per_leaf = geometry.slot_count() * 3 / 4;
         let leaf_count = record_count.div_ceil(records_per_leaf);
         let size_bytes = (leaf_count * geometry.stride_words() * size_of::<u64>()) as u64;
-        let (region, page_kind) = map(size_bytes).map_err(|source| PeerError::Io {
+        let (memory, page_kind) = map(size_bytes).map_err(|source| PeerError::Io {
             what: "cannot map the floor's leaves",
             source,
         })?;
         let memory = Self {
-            region,
+            memory,
             page_kind,
             geometry,
             records_per_leaf: records_per_leaf as u32,
@@ -82,7 +83,7 @@ impl FloorMemory {
         Ok(memory)
     }
 
-    /// What the mapping is made of.
+    /// Returns the kind of pages of the mapping.
     pub fn page_kind(&self) -> PageKind {
         self.page_kind
     }
@@ -97,7 +98,7 @@ impl FloorMemory {
             checked[0] = leaf_index as u64;
             checked[1] >>= u32::BITS;
             let state = checked[1] << u32::BITS | u64::from(crc32c(checked));
-            let words = &self.region.words()[self.image_start(leaf_index)..];
+            let words = &self.memory.words()[self.image_start(leaf_index)..];
             words[0].store(state, Ordering::Relaxed);
             for (word, value) in words[1..].iter().zip(&checked[2..]) {
                 word.store(*value, Ordering::Relaxed);
@@ -105,19 +106,20 @@ impl FloorMemory {
         }
     }
 
-    /// The image starts behind the lock.
+    /// The image starts after the lock.
     #[inline]
     fn image_start(&self, leaf_index: usize) -> usize {
         leaf_index * self.geometry.stride_words() + 1
     }
 
-    /// Copies a leaf and checks it: 0, but no compiler and no processor knows that beforehand.
+    /// Copies a leaf and checks it. The result is 0, but neither compiler nor processor knows that
+    /// beforehand.
     #[inline]
     fn check<const IMAGE_SIZE_WORDS: usize>(&self, leaf_index: usize) -> usize {
         let start = self.image_start(leaf_index);
-        let image = &self.region.words()[start..start + IMAGE_SIZE_WORDS];
+        let image = &self.memory.words()[start..start + IMAGE_SIZE_WORDS];
         let mut checked = [0; CHECKED_SIZE_WORDS_MAX];
-        MappedRegion::copy_out(image, &mut checked[1..=IMAGE_SIZE_WORDS]);
+        MappedMemory::copy_out(image, &mut checked[1..=IMAGE_SIZE_WORDS]);
         let state = checked[1];
         checked[0] = leaf_index as u64;
         checked[1] = state >> u32::BITS;
@@ -127,13 +129,13 @@ impl FloorMemory {
     #[inline]
     fn prefetch<const IMAGE_SIZE_WORDS: usize>(&self, leaf_index: usize) {
         let start = self.image_start(leaf_index);
-        let image = &self.region.words()[start..start + IMAGE_SIZE_WORDS];
+        let image = &self.memory.words()[start..start + IMAGE_SIZE_WORDS];
         let lines = image.iter().step_by(CACHE_LINE_SIZE_WORDS);
-        lines.for_each(MappedRegion::prefetch);
-        MappedRegion::prefetch(&image[IMAGE_SIZE_WORDS - 1]);
+        lines.for_each(MappedMemory::prefetch);
+        MappedMemory::prefetch(&image[IMAGE_SIZE_WORDS - 1]);
     }
 
-    /// Reads the leaves; the sum of the differences between checksums stored and computed.
+    /// Reads the leaves. Returns the sum of the differences between checksums stored and computed.
     fn read<const IMAGE_SIZE_WORDS: usize>(
         &self,
         leaf_indexes: &[u32],
@@ -175,23 +177,25 @@ impl FloorMemory {
     }
 }
 
-fn map(size_bytes: u64) -> io::Result<(MappedRegion, PageKind)> {
-    let (memory, size_bytes, page_kind) = MappedRegion::create_shared("farleaf-floor", size_bytes)?;
-    Ok((MappedRegion::map_shared(memory, size_bytes)?, page_kind))
+fn map(size_bytes: u64) -> io::Result<(MappedMemory, PageKind)> {
+    let (memory, size_bytes, page_kind) = MappedMemory::create_shared("farleaf-floor", size_bytes)?;
+    Ok((MappedMemory::map_shared(memory, size_bytes)?, page_kind))
 }
 
-/// The floor under one manner of reading.
+/// Floor for one manner of reading.
 #[derive(Clone, Copy, Debug)]
 pub struct Floor<'a> {
-    /// The leaves.
+    /// Leaves to read.
     pub memory: &'a FloorMemory,
-    /// How they are read.
+    /// Manner of reading.
     pub manner: FloorManner,
 }
 
 impl Subject<WordRecords> for Floor<'_> {
+    /// Runs one thread's share.
+    ///
     /// # Panics
-    /// A leaf's checksum is wrong.
+    /// A leaf has a checksum mismatch.
     fn run(
         &self,
         _task: Task,
@@ -214,7 +218,8 @@ impl Subject<WordRecords> for Floor<'_> {
 mod tests {
     use super::*;
 
-    /// Promise: leaves of all slot counts are intact in all manners, and a changed word is noticed.
+    /// Promise: leaves of all slot counts are intact in all manners, and a changed word is
+    /// detected.
     #[test]
     fn leaves_are_intact_until_one_is_changed() {
         for slots in [8, 12, 16] {
@@ -226,7 +231,7 @@ mod tests {
             }
             let start = memory.image_start(7);
             let last = start + memory.geometry.image_size_words() - 1;
-            memory.region.words()[last].fetch_xor(1, Ordering::Relaxed);
+            memory.memory.words()[last].fetch_xor(1, Ordering::Relaxed);
             assert_ne!(memory.read_any(&all[..8], FloorManner::Independent), 0);
             assert_eq!(memory.read_any(&all[..7], FloorManner::Independent), 0);
         }

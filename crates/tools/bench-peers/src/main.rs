@@ -1,4 +1,4 @@
-//! `cargo run --release -p farleaf-bench-peers -- [options]`: Farleaf beside its peers.
+//! `cargo run --release -p farleaf-bench-peers -- [options]`: compares Farleaf with its peers.
 
 #![forbid(unsafe_code)]
 
@@ -7,7 +7,8 @@ use std::path::PathBuf;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, ValueEnum};
 use farleaf::PageOptions;
-use farleaf_bench_peers::comparison::{Kind, Plan, compare};
+use farleaf_bench::quantity::parse_positive_count;
+use farleaf_bench_peers::comparison::{ComparisonPlan, Kind, compare};
 use farleaf_bench_peers::peer::Work;
 use farleaf_bench_peers::peers::{PeerName, StringOptions};
 use farleaf_bench_peers::report::Report;
@@ -63,9 +64,9 @@ struct Arguments {
     /// The Redis server's program (`--kind bytes`) [default: redis-server].
     #[arg(long)]
     redis: Option<PathBuf>,
-    /// What is printed to stdout.
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    format: Format,
+    /// Output format.
+    #[arg(long, alias = "format", value_enum, default_value_t = Format::Text)]
+    output: Format,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -77,7 +78,8 @@ enum KindName {
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Format {
     /// Tables for people.
-    Table,
+    #[value(alias = "table")]
+    Text,
     /// One JSON object.
     Json,
 }
@@ -92,15 +94,15 @@ fn main() -> anyhow::Result<()> {
     let plan = arguments.plan();
     let measured = compare(&plan, |step| eprintln!("{step}"))?;
     let report = Report::new(&plan, &measured);
-    match arguments.format {
-        Format::Table => print!("{}", report.to_table()),
+    match arguments.output {
+        Format::Text => print!("{}", report.to_table()),
         Format::Json => println!("{}", report.to_json()?),
     }
     Ok(())
 }
 
 impl Arguments {
-    /// Options and maps of the other kind.
+    /// Checks options and maps that belong to the other kind.
     fn check(&self) -> Result<(), String> {
         let (other, given, known) = match self.kind {
             KindName::Words => (
@@ -135,12 +137,12 @@ impl Arguments {
         ))
     }
 
-    fn plan(&self) -> Plan {
+    fn plan(&self) -> ComparisonPlan {
         let known = match self.kind {
             KindName::Words => PeerName::OF_WORDS.to_vec(),
             KindName::Bytes => PeerName::OF_STRINGS.to_vec(),
         };
-        Plan {
+        ComparisonPlan {
             record_count: self.records,
             operation_count: self.operations,
             round_count: self.rounds,
@@ -171,12 +173,9 @@ impl Arguments {
     }
 }
 
-/// A number from 1 to 2^32 - 1; underscores may group its digits.
+/// Parses a count from 1 to 2^32 - 1, such as 250000, 10_000_000, 250k or 10M.
 fn parse_count(text: &str) -> Result<usize, String> {
-    let digits = text.replace('_', "");
-    match digits.parse::<u32>() {
-        Ok(0) => Err("it must be at least 1".to_owned()),
-        Ok(count) => Ok(count as usize),
-        Err(error) => Err(error.to_string()),
-    }
+    let count = parse_positive_count(text).map_err(|error| error.to_string())?;
+    let count = u32::try_from(count).map_err(|_| format!("expected at most {}", u32::MAX))?;
+    Ok(count as usize)
 }

@@ -1,4 +1,4 @@
-//! What every map has to offer.
+//! Interface of every map.
 
 use std::io;
 
@@ -29,74 +29,73 @@ pub enum Work {
 }
 
 impl Work {
-    /// In the order in which a round does them.
+    /// All kinds, in the order of a round.
     pub const ALL: [Self; 4] = [Self::Get, Self::MultiGet, Self::Put, Self::Scan];
 
-    /// Whether it changes nothing.
+    /// Returns whether the work changes nothing.
     pub fn is_read(self) -> bool {
         self != Self::Put
     }
 }
 
-/// What can go wrong with a map.
+/// Errors of a map.
 #[derive(Debug, Error)]
 pub enum PeerError {
-    /// Farleaf.
+    /// Farleaf failed.
     #[error("farleaf: {0}")]
     Farleaf(#[from] farleaf::Error),
-    /// LMDB.
+    /// LMDB failed.
     #[error("LMDB: {0}")]
     Lmdb(#[from] heed::Error),
-    /// A value in LMDB has not 8 bytes.
+    /// A value in LMDB does not have 8 bytes.
     #[error("LMDB holds a key or a value of {size_bytes} bytes")]
     LmdbSize {
-        /// How many it has.
+        /// Size of the value.
         size_bytes: usize,
     },
-    /// redb.
+    /// The redb database failed.
     #[error("redb: {0}")]
     Redb(Box<redb::Error>),
-    /// Redis.
+    /// Redis failed.
     #[error("Redis: {0:#}")]
     Redis(anyhow::Error),
-    /// The map has no such records on this host, or no such operation.
+    /// The map does not hold such records on this host, or lacks the operation.
     #[error("{0}")]
     Unavailable(String),
-    /// congee.
+    /// The congee tree failed.
     #[error("congee has no memory left")]
     Congee,
-    /// Files and mappings.
+    /// A file or mapping failed.
     #[error("{what}: {source}")]
     Io {
-        /// What was tried.
+        /// Operation that failed.
         what: &'static str,
-        /// Why it failed.
+        /// Cause of the failure.
         source: io::Error,
     },
-    /// The number of slots that leaves are to have.
+    /// Leaves cannot have this number of slots.
     #[error(transparent)]
-    Slots(#[from] farleaf_leaf::GeometryError),
+    Slots(#[from] farleaf_leaf::words::GeometryError),
 }
 
-/// A map, loaded; any number of threads may have clients of it.
+/// Loaded map; any number of threads may have clients of it.
 pub trait Peer<R: Records>: Sync {
-    /// One thread's handle.
+    /// Handle of one thread.
     type Client<'a>: Client<R>
     where
         Self: 'a;
 
-    /// A handle for one kind of work. Not timed.
+    /// Returns a handle for one kind of work. Not timed.
     fn client(&self, work: Work) -> Result<Self::Client<'_>, PeerError>;
 }
 
-/// One thread's handle to a map: each operation as the map does it best. What is found goes to a
-/// sink, as the map lends it.
+/// Handle of one thread to a map: each operation in the map's best way. Results go to a sink, as
+/// the map lends them.
 pub trait Client<R: Records> {
-    /// The value of a key.
+    /// Reads the value of a key.
     fn get(&mut self, key: R::Item<'_>, sink: &mut impl Sink<R>) -> Result<(), PeerError>;
 
-    /// The values of keys, in their order. Unless a map has something better, one get after the
-    /// other.
+    /// Reads the values of keys, in their order. By default one get after the other.
     #[inline]
     fn multi_get(
         &mut self,
@@ -109,10 +108,10 @@ pub trait Client<R: Records> {
         Ok(())
     }
 
-    /// Writes a key, whether it is there or not.
+    /// Writes a key, present or not.
     fn put(&mut self, key: R::Item<'_>, value: R::Item<'_>) -> Result<(), PeerError>;
 
-    /// The first `limit` records from `from` on, ascending.
+    /// Reads the first `limit` records from `from` on, ascending.
     fn scan(
         &mut self,
         from: R::Item<'_>,
@@ -121,8 +120,8 @@ pub trait Client<R: Records> {
     ) -> Result<(), PeerError>;
 
     /// Called every [`PAUSE_OPERATION_COUNT`](crate::subject::PAUSE_OPERATION_COUNT) operations:
-    /// lets go of what hinders the map from freeing memory, guards that cost more to take than one
-    /// operation should bear.
+    /// releases guards that keep the map from freeing memory, and that are too expensive to take
+    /// for each operation.
     #[inline]
     fn pause(&mut self) -> Result<(), PeerError> {
         Ok(())

@@ -1,23 +1,24 @@
-//! What maps are filled with: words, or byte strings.
+//! Records of maps: integers, or byte strings.
 
 use farleaf_bench::runner::{Strings, ValueSize};
 
-/// Keys, ascending, and which values they have: the same for all maps. Also which kind a map is of.
+/// Keys, ascending, with their values: the same for all maps. The type also selects the kind of a
+/// map.
 pub trait Records: Send + Sync + Sized + 'static {
-    /// A key or a value, as it is given to a map and lent by one.
+    /// Key or value, as it is passed to a map and lent by one.
     type Item<'a>: Copy + Send + Sync;
 
-    /// How many there are.
+    /// Returns the number of records.
     fn count(&self) -> usize;
 
-    /// The key with so many before it.
+    /// Returns the key of a rank.
     fn key(&self, rank: usize) -> Self::Item<'_>;
 
-    /// Those with these ranks, in this order, side by side.
+    /// Returns the records with these ranks, in this order, adjacent in memory.
     #[must_use]
     fn pick(&self, ranks: &[u32]) -> Self;
 
-    /// The value that round after round gives a key, no two alike: a few instructions, and as many
+    /// Returns a key's value in a round, distinct for all rounds: a few instructions, and as many
     /// writes into the buffer as it has words.
     fn value<'a>(
         &self,
@@ -26,35 +27,35 @@ pub trait Records: Send + Sync + Sized + 'static {
         buffer: &'a mut Vec<u8>,
     ) -> Self::Item<'a>;
 
-    /// A number that every bit of an item has a part in.
+    /// Returns a number that depends on every bit of an item.
     fn digest(item: Self::Item<'_>) -> u64;
 }
 
-/// What is done with what reads find.
+/// Receiver of the results of reads.
 pub trait Sink<R: Records> {
-    /// The value of a key that was asked for.
+    /// Receives the value of a requested key.
     fn value(&mut self, value: Option<R::Item<'_>>);
-    /// A record of a scan.
+    /// Receives a record of a scan.
     fn record(&mut self, key: R::Item<'_>, value: R::Item<'_>);
 }
 
-/// Keys and values of 64 bits.
+/// Records with keys and values of 64 bits.
 #[derive(Clone, Debug)]
 pub struct WordRecords(Vec<u64>);
 
 impl WordRecords {
-    /// Records of these keys, which ascend.
+    /// Creates records of these keys, which ascend.
     pub fn new(keys: Vec<u64>) -> Self {
         Self(keys)
     }
 
-    /// What maps are loaded with.
+    /// Returns the records with which maps are loaded.
     pub fn first(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.0.iter().map(|key| (*key, word_of(*key, 0)))
     }
 }
 
-/// The value that a version gives a word.
+/// Returns the value of a key in a version.
 #[inline]
 fn word_of(key: u64, version: u64) -> u64 {
     key.rotate_left(17) ^ version.wrapping_mul(0x9E37_79B9_7F4A_7C15)
@@ -86,20 +87,20 @@ impl Records for WordRecords {
     }
 }
 
-/// Keys of one size and values of one size.
+/// Records with keys of one size and values of one size.
 #[derive(Clone, Debug)]
 pub struct StringRecords {
-    /// The keys, one after the other.
+    /// Keys, one after the other.
     keys: Vec<u8>,
     key_size_bytes: usize,
     value_size_bytes: usize,
 }
 
 impl StringRecords {
-    /// YCSB's keys: `user`, and the numbers, which ascend, with zeros before them.
+    /// Creates YCSB's keys: `user`, and the numbers, which ascend, padded with zeros.
     ///
     /// # Panics
-    /// Keys of such a size have no room for their numbers.
+    /// Keys of this size have no space for their numbers.
     pub fn new(numbers: &[u64], key_size_bytes: usize, value_size_bytes: usize) -> Self {
         let strings = Strings {
             key_size_bytes: Some(key_size_bytes),
@@ -120,20 +121,20 @@ impl StringRecords {
         }
     }
 
-    /// Bytes of keys and values together.
+    /// Returns the size of all keys and values in bytes.
     pub fn size_bytes(&self) -> usize {
         self.count() * (self.key_size_bytes + self.value_size_bytes)
     }
 
-    /// Size of each key, in bytes.
+    /// Returns the size of each key in bytes.
     pub fn key_size_bytes(&self) -> usize {
         self.key_size_bytes
     }
 
-    /// Hands what maps are loaded with to a function, record after record.
+    /// Calls a function with each record with which maps are loaded.
     ///
     /// # Errors
-    /// The function's.
+    /// The function failed.
     pub fn for_each_first<E>(
         &self,
         mut load: impl FnMut(&[u8], &[u8]) -> Result<(), E>,
@@ -167,7 +168,7 @@ impl Records for StringRecords {
 
     #[inline]
     fn value<'a>(&self, key: &[u8], version: u64, buffer: &'a mut Vec<u8>) -> &'a [u8] {
-        // The last digits, which tell keys apart.
+        // The last digits, which differ between keys.
         let word = word_of(
             key.last_chunk().map_or(0, |it| u64::from_le_bytes(*it)),
             version,
@@ -198,8 +199,8 @@ impl Records for StringRecords {
 mod tests {
     use super::*;
 
-    /// Promise: every round's value differs from the one before, so a lost put shows; strings have
-    /// the size that was asked for, and their keys ascend.
+    /// Promise: every round's value differs from the previous one, so that a lost put is detected;
+    /// strings have the requested size, and their keys ascend.
     #[test]
     fn rounds_give_keys_other_values() {
         let words = WordRecords::new(vec![0, 1, u64::MAX]);
@@ -220,7 +221,7 @@ mod tests {
         assert_eq!((strings.count(), strings.size_bytes()), (3, 3 * 43));
     }
 
-    /// Promise: every byte of a string has a part in its digest, and so has its size.
+    /// Promise: the digest of a string depends on every byte and on the size.
     #[test]
     fn digests_tell_strings_apart() {
         for size in 0..30 {

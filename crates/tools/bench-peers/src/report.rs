@@ -1,28 +1,28 @@
-//! Medians and ratios, as a table and as JSON.
+//! Report: medians and ratios, as a table and as JSON.
 
 use std::fmt::{self, Write};
 
 use comfy_table::{CellAlignment, LineStyle, Table, TableStyle};
 use serde::Serialize;
 
-use crate::comparison::{Kind, Measured, Plan};
+use crate::comparison::{ComparisonPlan, ComparisonResults, Kind};
 use crate::floor::FloorManner;
 use crate::peer::Work;
 use crate::peers::PeerName;
 use crate::targets::{Target, judge};
 
-/// What was measured.
+/// Name of a measured subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SubjectName {
-    /// A map.
+    /// Map.
     Peer(PeerName),
     /// Bare memory.
     Floor(FloorManner),
 }
 
 impl SubjectName {
-    /// As in the table.
+    /// Returns the name in the table.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Peer(peer) => peer.as_str(),
@@ -33,21 +33,21 @@ impl SubjectName {
     }
 }
 
-/// How long one thread took for an operation.
+/// Time of an operation on one thread.
 #[derive(Clone, Debug, Serialize)]
 pub struct Figure {
-    /// What was measured.
+    /// Subject that was measured.
     pub subject: SubjectName,
-    /// The kind of work.
+    /// Kind of work.
     pub work: Work,
-    /// How many threads did it at the same time.
+    /// Number of concurrent threads.
     pub thread_count: usize,
-    /// Time of the slowest thread by its operations, in nanoseconds, for each round.
+    /// Time of the slowest thread divided by its operations, in nanoseconds, for each round.
     pub nanoseconds_by_round: Vec<f64>,
 }
 
 impl Figure {
-    /// The median of the rounds.
+    /// Returns the median of the rounds.
     pub fn nanoseconds_median(&self) -> f64 {
         let mut sorted = self.nanoseconds_by_round.clone();
         sorted.sort_by(f64::total_cmp);
@@ -60,25 +60,25 @@ impl Figure {
     }
 }
 
-/// How long a map took to load.
+/// Load time of a map.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub struct Loaded {
-    /// Which one.
+pub struct LoadTime {
+    /// Name of the map.
     pub peer: PeerName,
-    /// In seconds.
+    /// Load time in seconds.
     pub seconds: f64,
 }
 
-/// A map that was not measured.
+/// Map that was not measured.
 #[derive(Clone, Debug, Serialize)]
-pub struct Skipped {
-    /// Which one.
+pub struct SkippedPeer {
+    /// Name of the map.
     pub peer: PeerName,
-    /// Why not.
+    /// Reason why it was skipped.
     pub why: String,
 }
 
-/// What keys and values were.
+/// Kind of keys and values.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 enum KindReport {
@@ -125,7 +125,7 @@ impl fmt::Display for KindReport {
     }
 }
 
-/// A comparison's results.
+/// Results of a comparison.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     record_count: usize,
@@ -139,7 +139,7 @@ pub struct Report {
     #[serde(skip_serializing_if = "Option::is_none")]
     has_huge_pages: Option<bool>,
     loaded: Vec<LoadedReport>,
-    skipped: Vec<Skipped>,
+    skipped: Vec<SkippedPeer>,
     medians: Vec<Median>,
     targets: Vec<Target>,
 }
@@ -147,23 +147,23 @@ pub struct Report {
 #[derive(Clone, Copy, Debug, Serialize)]
 struct LoadedReport {
     #[serde(flatten)]
-    loaded: Loaded,
-    /// Times Farleaf's.
+    loaded: LoadTime,
+    /// Ratio to Farleaf's time.
     ratio_to_farleaf: Option<f64>,
 }
 
 #[derive(Clone, Debug, Serialize)]
 struct Median {
     nanoseconds: f64,
-    /// Times Farleaf's, for the same work and number of threads.
+    /// Ratio to Farleaf's time, for the same work and number of threads.
     ratio_to_farleaf: Option<f64>,
     #[serde(flatten)]
     figure: Figure,
 }
 
 impl Report {
-    /// Puts together what was planned and what came out.
-    pub fn new(plan: &Plan, measured: &Measured) -> Self {
+    /// Creates the report from the plan and the measurements.
+    pub fn new(plan: &ComparisonPlan, measured: &ComparisonResults) -> Self {
         let figures = &measured.figures;
         let farleaf = SubjectName::Peer(PeerName::Farleaf);
         let median = |figure: &Figure| {
@@ -194,12 +194,12 @@ impl Report {
         }
     }
 
-    /// For programs.
+    /// Formats the report as JSON, for programs.
     pub fn to_json(&self) -> Result<String, serde_json::Error> {
         serde_json::to_string_pretty(self)
     }
 
-    /// For people: loads, a table for each number of threads, then the targets.
+    /// Formats the report for people: loads, a table for each number of threads, then the targets.
     pub fn to_table(&self) -> String {
         let mut text = self.heading();
         let _ = write!(text, "\nloaded in s:");
@@ -308,16 +308,16 @@ fn with_ratio(number: f64, ratio: Option<f64>) -> String {
     }
 }
 
-fn loaded_reports(loaded: &[Loaded]) -> Vec<LoadedReport> {
+fn loaded_reports(loaded: &[LoadTime]) -> Vec<LoadedReport> {
     let farleaf = loaded.iter().find(|it| it.peer == PeerName::Farleaf);
-    let report = |loaded: &Loaded| LoadedReport {
+    let report = |loaded: &LoadTime| LoadedReport {
         loaded: *loaded,
         ratio_to_farleaf: farleaf.map(|farleaf| loaded.seconds / farleaf.seconds),
     };
     loaded.iter().map(report).collect()
 }
 
-/// The median of one subject's work, in nanoseconds.
+/// Returns the median of one subject's work, in nanoseconds.
 pub(crate) fn find(
     figures: &[Figure],
     subject: SubjectName,
@@ -333,7 +333,7 @@ pub(crate) fn find(
         .map(Figure::nanoseconds_median)
 }
 
-/// What Linux calls the processor.
+/// Returns the processor's name in Linux.
 fn processor_name() -> String {
     let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let line = text.lines().find(|line| line.starts_with("model name"));
@@ -357,7 +357,7 @@ mod tests {
         }
     }
 
-    /// Promise: the median is of the sorted rounds, between the middle two of an even number.
+    /// Promise: the median is that of the sorted rounds, between the middle two of an even number.
     #[test]
     fn medians_are_of_sorted_rounds() {
         let near = |rounds: Vec<f64>, expected: f64| {

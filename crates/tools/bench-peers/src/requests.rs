@@ -1,14 +1,14 @@
-//! What is asked for: drawn before the clock starts, the same for all.
+//! Requests: drawn before the clock starts, the same for all maps.
 
 use farleaf_bench::distribution::{Random, numbered_stream};
 use rand::Rng;
 
 use crate::records::Records;
 
-/// One thread's requests of one round: keys that are there, each as likely as any other.
+/// Requests of one thread in one round: existing keys, each equally likely.
 #[derive(Clone, Debug)]
 pub struct Requests<R> {
-    /// Side by side in their order, so that no map waits for the keys themselves.
+    /// Requested records, adjacent in their order, so that no map waits for the keys themselves.
     asked: R,
     ranks: Vec<u32>,
     warm_up_count: usize,
@@ -17,8 +17,8 @@ pub struct Requests<R> {
 impl<R: Records> Requests<R> {
     /// Draws `count` requests for timing, and a tenth as many for warming up.
     ///
-    /// `stream_index` says which of the seed's random streams: another one for every round and
-    /// thread, so that no round finds in the caches what the one before asked for.
+    /// `stream_index` selects one of the seed's random streams. Every round and thread uses another
+    /// one, so that no round finds the requests of the previous one in the caches.
     ///
     /// # Panics
     /// There are no keys, or 2^32 or more.
@@ -38,17 +38,17 @@ impl<R: Records> Requests<R> {
         }
     }
 
-    /// The records that are asked for.
+    /// Returns the requested records.
     pub fn records(&self) -> &R {
         &self.asked
     }
 
-    /// How many requests are timed.
+    /// Returns the number of timed requests.
     pub fn timed_count(&self) -> usize {
         self.ranks.len() - self.warm_up_count
     }
 
-    /// The keys asked for before the clock starts, and while it runs.
+    /// Returns the keys requested before the clock starts, and while it runs.
     pub fn keys(&self) -> (Vec<R::Item<'_>>, Vec<R::Item<'_>>) {
         let mut warm_up: Vec<_> = (0..self.asked.count())
             .map(|place| self.asked.key(place))
@@ -57,13 +57,13 @@ impl<R: Records> Requests<R> {
         (warm_up, timed)
     }
 
-    /// The requests that are timed, as places in the order of all keys.
+    /// Returns the ranks of the timed requests.
     pub fn timed_ranks(&self) -> &[u32] {
         &self.ranks[self.warm_up_count..]
     }
 }
 
-/// A number below `bound`, by Lemire's multiplication.
+/// Returns a number below `bound`, by Lemire's multiplication.
 fn below(random: &mut Random, bound: usize) -> u32 {
     ((u128::from(random.next_u64()) * bound as u128) >> 64) as u32
 }
@@ -73,8 +73,8 @@ mod tests {
     use super::*;
     use crate::records::WordRecords;
 
-    /// Promise: requests are for keys that are there, ranks name the same keys, and the stream, not
-    /// the call, decides them.
+    /// Promise: requests are for existing keys, ranks name the same keys, and the stream determines
+    /// them, not the call.
     #[test]
     fn requests_name_keys_that_are_there() {
         let records = WordRecords::new((0..1000).map(|rank| rank * 7).collect());

@@ -1,4 +1,4 @@
-//! One thread's share of the work, timed.
+//! Subject of a measurement: executes one thread's share of the work, timed.
 
 use std::hint::black_box;
 use std::sync::Barrier;
@@ -11,31 +11,31 @@ use crate::requests::Requests;
 /// Operations between two calls of [`Client::pause`]. A multiple of [`GROUP_SIZE`].
 pub const PAUSE_OPERATION_COUNT: usize = 128;
 
-/// What all threads of a phase do.
+/// Work of all threads of a phase.
 #[derive(Clone, Copy, Debug)]
 pub struct Task {
-    /// The kind of work.
+    /// Kind of work.
     pub work: Work,
-    /// Which value puts write, see [`Records::value`].
+    /// Version of the values that puts write, see [`Records::value`].
     pub version: u64,
 }
 
-/// What one thread measured.
+/// Result of one thread.
 #[derive(Clone, Copy, Debug)]
 pub struct Outcome {
-    /// From when all threads were ready until this one was done.
+    /// Time from when all threads were ready until this one was done.
     pub duration: Duration,
-    /// Of everything that reads found; equal for all maps.
+    /// Checksum of the results of reads; equal for all maps.
     pub checksum: u64,
 }
 
-/// What can be measured: a map, or the floor.
+/// Subject that can be measured: a map, or the floor.
 pub trait Subject<R: Records>: Send + Sync {
-    /// Does one thread's share: warms up, waits at `start` for the other threads, and takes the
+    /// Executes one thread's share: warms up, waits at `start` for the other threads, and takes the
     /// time. Waits at `start` once in any case.
     ///
     /// # Errors
-    /// The map's own.
+    /// The map failed.
     fn run(
         &self,
         task: Task,
@@ -66,7 +66,7 @@ impl<R: Records, P: Peer<R> + Send> Subject<R> for P {
     }
 }
 
-/// Does a task for each of the keys, and adds up what it finds.
+/// Executes a task for each of the keys, and adds up the results.
 fn perform<R: Records>(
     client: &mut impl Client<R>,
     task: Task,
@@ -103,7 +103,7 @@ fn perform<R: Records>(
     Ok(checksum.0)
 }
 
-/// A sum of what was found; what was not found counts, too.
+/// Sum of the results; missing values count, too.
 struct Checksum(u64);
 
 impl<R: Records> Sink<R> for Checksum {

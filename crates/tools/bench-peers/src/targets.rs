@@ -1,4 +1,4 @@
-//! What Farleaf has set itself, with one thread.
+//! Targets of Farleaf with one thread.
 
 use std::fmt;
 
@@ -9,21 +9,21 @@ use crate::peer::Work;
 use crate::peers::PeerName;
 use crate::report::{Figure, SubjectName, find};
 
-/// A ratio that is to be reached, or not to be exceeded.
+/// Ratio that must be reached, or not be exceeded.
 #[derive(Clone, Debug, Serialize)]
 pub struct Target {
-    /// What is compared.
+    /// Name of the comparison.
     pub name: &'static str,
-    /// The ratio that is wanted.
+    /// Target value of the ratio.
     pub wanted: f64,
-    /// Whether the ratio may be larger (as against peers) or smaller (as against the floor).
+    /// Whether the ratio may be larger (compared with peers) or smaller (compared with the floor).
     pub is_minimum: bool,
-    /// The ratio that was measured; none if one of the two was not.
+    /// Ratio that was measured; `None` if one of the two was not.
     pub measured: Option<f64>,
 }
 
 impl Target {
-    /// Whether it is met; none if it was not measured.
+    /// Returns whether the target is met; `None` if it was not measured.
     pub fn is_met(&self) -> Option<bool> {
         let measured = self.measured?;
         Some(if self.is_minimum {
@@ -54,7 +54,7 @@ impl fmt::Display for Target {
     }
 }
 
-/// All targets, beside what was measured with one thread.
+/// Returns all targets, with the measurements with one thread.
 pub fn judge(figures: &[Figure]) -> Vec<Target> {
     let farleaf = SubjectName::Peer(PeerName::Farleaf);
     let time = |subject, work| find(figures, subject, work, 1);
@@ -129,8 +129,8 @@ mod tests {
         }
     }
 
-    /// Promise: ratios against peers are minima, those against the floor maxima, the fastest peer
-    /// counts for `multi_get`, and what was not measured is neither met nor missed.
+    /// Promise: ratios to peers are minima, those to the floor maxima. The fastest peer counts for
+    /// `multi_get`. A target that was not measured is neither met nor missed.
     #[test]
     fn targets_are_judged_in_the_right_direction() {
         let peer = SubjectName::Peer;

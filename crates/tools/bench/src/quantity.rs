@@ -1,20 +1,20 @@
-//! Keys, counts, times and sizes, as people write them.
+//! Parses and formats keys, counts, times and sizes for people.
 
 use std::ops::RangeInclusive;
 
-/// What is not a quantity: the words after "invalid value 'x' for ...:".
+/// Error of an invalid quantity: the words after "invalid value 'x' for ...:".
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub(crate) struct NotAQuantity(String);
+pub struct NotAQuantity(String);
 
-/// A key or a value: decimal digits and nothing else.
-pub(crate) fn parse_key(text: &str) -> Result<u64, NotAQuantity> {
+/// Parses a key or a value of decimal digits without anything else.
+pub fn parse_key(text: &str) -> Result<u64, NotAQuantity> {
     key_of(text.as_bytes())
         .ok_or_else(|| NotAQuantity(format!("expected a whole number from 0 to {}", u64::MAX)))
 }
 
-/// [`parse_key`] over bytes of a file, a hundred million times a second.
-pub(crate) fn key_of(digits: &[u8]) -> Option<u64> {
+/// Parses bytes of a file like [`parse_key`], a hundred million times per second.
+pub fn key_of(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() {
         return None;
     }
@@ -27,8 +27,8 @@ pub(crate) fn key_of(digits: &[u8]) -> Option<u64> {
     })
 }
 
-/// A count: digits, `_` between them, and k, M or G for thousands, millions and thousand millions.
-pub(crate) fn parse_count(text: &str) -> Result<u64, NotAQuantity> {
+/// Parses a count: digits, `_` between them, and k, M or G for thousands, millions and billions.
+pub fn parse_count(text: &str) -> Result<u64, NotAQuantity> {
     let (digits, unit) = split_unit(text);
     let factor = match unit {
         "" => Some(1),
@@ -43,16 +43,16 @@ pub(crate) fn parse_count(text: &str) -> Result<u64, NotAQuantity> {
     })
 }
 
-/// [`parse_count`], but not 0.
-pub(crate) fn parse_positive_count(text: &str) -> Result<u64, NotAQuantity> {
+/// Parses a count like [`parse_count`], except 0.
+pub fn parse_positive_count(text: &str) -> Result<u64, NotAQuantity> {
     match parse_count(text)? {
         0 => Err(NotAQuantity("there must be at least one".to_owned())),
         count => Ok(count),
     }
 }
 
-/// Whole seconds in a range: digits, and perhaps `s`.
-pub(crate) fn parse_seconds(text: &str, range: RangeInclusive<u32>) -> Result<u32, NotAQuantity> {
+/// Parses whole seconds in a range: digits, optionally with `s`.
+pub fn parse_seconds(text: &str, range: RangeInclusive<u32>) -> Result<u32, NotAQuantity> {
     let digits = text.strip_suffix('s').unwrap_or(text);
     let seconds = digits_of(digits).and_then(|it| u32::try_from(it).ok());
     let seconds = seconds.filter(|seconds| range.contains(seconds));
@@ -64,8 +64,8 @@ pub(crate) fn parse_seconds(text: &str, range: RangeInclusive<u32>) -> Result<u3
     })
 }
 
-/// A size in bytes: digits, and KiB, MiB, GiB or TiB.
-pub(crate) fn parse_size(text: &str) -> Result<u64, NotAQuantity> {
+/// Parses a size in bytes: digits, and KiB, MiB, GiB or TiB.
+pub fn parse_size(text: &str) -> Result<u64, NotAQuantity> {
     let (digits, unit) = split_unit(text);
     let shift = match unit.to_ascii_lowercase().as_str() {
         "" | "b" => Some(0),
@@ -81,8 +81,8 @@ pub(crate) fn parse_size(text: &str) -> Result<u64, NotAQuantity> {
     })
 }
 
-/// A size for people: whole units where it is whole, one decimal where it is not.
-pub(crate) fn size(bytes: u64) -> String {
+/// Formats a size: in whole units where it is exact, else with one decimal.
+pub fn size(bytes: u64) -> String {
     let units = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
     let Some((shift, unit)) = units.into_iter().find(|(shift, _)| bytes >> shift > 0) else {
         return format!("{bytes} B");
@@ -95,8 +95,8 @@ pub(crate) fn size(bytes: u64) -> String {
     }
 }
 
-/// A count for people: 1,234,567.
-pub(crate) fn count(count: u64) -> String {
+/// Formats a count, such as 1,234,567.
+pub fn count(count: u64) -> String {
     let digits = count.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
     for (index, digit) in digits.chars().enumerate() {
@@ -115,7 +115,7 @@ fn split_unit(text: &str) -> (&str, &str) {
     text.split_at(end)
 }
 
-/// Digits with `_` between them, not before or after.
+/// Parses digits with `_` between them, not before or after.
 fn digits_of(text: &str) -> Option<u64> {
     if text.starts_with('_') || text.ends_with('_') {
         return None;
@@ -127,8 +127,8 @@ fn digits_of(text: &str) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// Promise: whole seconds of the range are taken, with and without their unit; another unit, a
-    /// fraction and what is outside are refused with the form that is wanted.
+    /// Promise: whole seconds of the range are accepted, with and without their unit. Other units,
+    /// fractions and out-of-range values are refused with the expected form.
     #[test]
     fn seconds_are_whole_and_in_their_range() {
         for (text, seconds) in [("1", 1), ("1s", 1), ("600s", 600), ("060", 60)] {
@@ -143,7 +143,7 @@ mod tests {
         }
     }
 
-    /// Promise: the ends of the domain are keys; signs, blanks, fractions and larger numbers are
+    /// Promise: 0 and the largest u64 are keys; signs, blanks, fractions and larger numbers are
     /// not.
     #[test]
     fn keys_are_digits_and_nothing_else() {
@@ -165,7 +165,7 @@ mod tests {
         }
     }
 
-    /// Promise: what the help says can be written is understood, and overflow is refused.
+    /// Promise: the forms that the help describes are accepted, and overflow is refused.
     #[test]
     fn counts_have_underscores_and_suffixes() {
         for (text, want) in [
@@ -193,7 +193,7 @@ mod tests {
         assert!(parse_positive_count("0").is_err());
     }
 
-    /// Promise: sizes are binary, units that could mean two things are refused.
+    /// Promise: sizes are binary, and ambiguous units are refused.
     #[test]
     fn sizes_are_binary() {
         for (text, want) in [
@@ -209,7 +209,7 @@ mod tests {
         }
     }
 
-    /// Promise: quantities are shown in the largest unit and in groups of three digits.
+    /// Promise: quantities are formatted in the largest unit and in groups of three digits.
     #[test]
     fn quantities_are_shown_short() {
         let sizes = [

@@ -1,17 +1,17 @@
-//! Checks of every result, under concurrency, without a second copy of the store.
+//! Checks of every result under concurrency, without a second copy of the store.
 //!
-//! Values describe themselves: 22 bits of a hash of the key, 10 bits for who wrote it (0: the
-//! loader), 32 bits for the how-manyeth write of that writer it was. So
+//! Values identify themselves: 22 bits of a hash of the key, 10 bits for the writer (0: the
+//! loader), and 32 bits for the number of that writer's write. Therefore:
 //!
-//! - any reader tells that a value belongs to its key; a value of another key passes once in 4
-//!   million ([`check_read`]);
-//! - a thread tells, of keys that it wrote itself, that what it reads is not older than its last
-//!   finished write, whoever else writes them ([`OwnWrites`]): exact where only this thread
-//!   writes, and no false alarm where others do;
-//! - a scan is held against the loaded keys and the inserts acknowledged before it began
+//! - Any reader recognizes whether a value belongs to its key. A value of another key passes once
+//!   in 4 million ([`check_read`]).
+//! - For keys that a thread has written itself, it recognizes a value older than its last finished
+//!   write, also if others write these keys ([`OwnWrites`]). The check is exact where only this
+//!   thread writes, and has no false alarms elsewhere.
+//! - A scan is compared with the loaded keys and the inserts acknowledged before it began
 //!   ([`ScanChecker`]).
 //!
-//! No workload deletes: a loaded key, and an acknowledged insert, is never rightly missing.
+//! No workload deletes: a loaded key or an acknowledged insert must never be missing.
 
 mod own_writes;
 mod scan;
@@ -25,25 +25,25 @@ const SEQUENCE_BITS: u32 = 32;
 const WRITER_BITS: u32 = 10;
 const TAG_SHIFT: u32 = SEQUENCE_BITS + WRITER_BITS;
 
-/// Who writes: a thread of the run, or the loader.
+/// Writer of a value: a thread of the run, or the loader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct WriterId(u16);
 
 impl WriterId {
-    /// Whoever loads the store.
+    /// Loader of the store.
     pub const LOADER: Self = Self(0);
 
-    /// How many threads can be told apart.
+    /// Maximal number of threads that can be distinguished.
     pub const THREAD_COUNT_MAX: usize = (1 << WRITER_BITS) - 1;
 
-    /// The writer that is thread `thread_index`, counted from 0; `None` from
+    /// Returns the writer of thread `thread_index`, counted from 0; `None` from
     /// [`THREAD_COUNT_MAX`](Self::THREAD_COUNT_MAX) on.
     pub fn thread(thread_index: usize) -> Option<Self> {
         (thread_index < Self::THREAD_COUNT_MAX).then_some(Self(thread_index as u16 + 1))
     }
 }
 
-/// A value that says to which key it belongs, who wrote it, and as which of his writes.
+/// Value that identifies its key, its writer, and the number of the write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Value {
     tag: u32,
@@ -66,7 +66,7 @@ impl Value {
             | u64::from(self.sequence)
     }
 
-    /// The value, if it belongs to `key`.
+    /// Decodes a value, if it belongs to `key`.
     #[inline]
     fn of(key: u64, value: u64) -> Result<Self, Fault> {
         let found_tag = (value >> TAG_SHIFT) as u32;
@@ -82,104 +82,104 @@ impl Value {
     }
 }
 
-/// 22 bits in which every bit of the key counts (finalizer of `MurmurHash3`).
+/// Returns 22 bits that depend on every bit of the key (finalizer of `MurmurHash3`).
 #[inline]
 fn tag(key: u64) -> u32 {
-    // The constant keeps key 0 from having tag 0, which a store that answers zeros would get right.
+    // The constant keeps key 0 from having tag 0, with which a store that returns zeros would pass.
     let mut hash = key ^ 0x9E37_79B9_7F4A_7C15;
     hash = (hash ^ (hash >> 33)).wrapping_mul(0xFF51_AFD7_ED55_8CCD);
     hash = (hash ^ (hash >> 33)).wrapping_mul(0xC4CE_B9FE_1A85_EC53);
     ((hash ^ (hash >> 33)) >> TAG_SHIFT) as u32
 }
 
-/// Whether a value was written for `key`, as far as its tag tells.
+/// Returns whether a value was written for `key`, as far as its tag shows.
 pub(crate) fn is_value_of(key: u64, value: u64) -> bool {
     Value::of(key, value).is_ok()
 }
 
-/// The value that a writer gives `key` with one of his writes.
+/// Returns the value of `key` in a given write of a writer.
 pub(crate) fn written_value(key: u64, writer: WriterId, sequence: u32) -> u64 {
     Value::new(key, writer, sequence).pack()
 }
 
-/// The value that the loader gives `key`.
+/// Returns the value with which the loader loads `key`.
 pub fn loaded_value(key: u64) -> u64 {
     Value::new(key, WriterId::LOADER, 0).pack()
 }
 
-/// How a result compares with what it must be.
+/// Result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Verdict {
-    /// As it must be.
+    /// The answer is correct.
     Right,
-    /// This key must be there, and is not.
+    /// An existing key was not found.
     Missing {
-        /// The key.
+        /// Key that was not found.
         key: u64,
     },
-    /// Something is there that must not be.
+    /// The answer is wrong.
     Wrong(Fault),
 }
 
 impl Verdict {
-    /// Whether all is as it must be.
+    /// Returns whether the answer is correct.
     pub const fn is_right(&self) -> bool {
         matches!(self, Self::Right)
     }
 }
 
-/// What is wrong with a result.
+/// Description of a wrong answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fault {
-    /// The value was written for another key, or by nobody.
+    /// The value was written for another key, or never.
     ForeignValue {
-        /// The key asked for.
+        /// Requested key.
         key: u64,
-        /// What came with it.
+        /// Value in the answer.
         value: u64,
     },
     /// The value is older than this thread's last finished write to the key.
     StaleValue {
-        /// The key asked for.
+        /// Requested key.
         key: u64,
-        /// What came with it.
+        /// Value in the answer.
         value: u64,
-        /// The lowest sequence number that this thread may still read from itself.
+        /// Lowest sequence number that this thread may still read from itself.
         sequence_min: u32,
     },
-    /// The value bears the name of this thread, which has not written it yet.
+    /// The value names this thread as writer, but this thread has not written it yet.
     UnwrittenValue {
-        /// The key asked for.
+        /// Requested key.
         key: u64,
-        /// What came with it.
+        /// Value in the answer.
         value: u64,
     },
-    /// A scan has more entries than asked for.
+    /// A scan has more entries than requested.
     TooManyEntries {
-        /// How many were asked for.
+        /// Requested number of entries.
         limit: usize,
-        /// How many came.
+        /// Number of entries in the answer.
         count: usize,
     },
     /// A scan has a key below its start.
     BelowStart {
-        /// Where the scan starts.
+        /// Start of the scan.
         start: u64,
-        /// The key.
+        /// Key below the start.
         key: u64,
     },
-    /// A scan has a key that is not above the one before it: out of order or twice.
+    /// A scan has a key that is not above the previous one: out of order or twice.
     NotAscending {
-        /// The key before.
+        /// Previous key.
         previous: u64,
-        /// The key.
+        /// Key after it.
         key: u64,
     },
-    /// A scan has a key that nobody loaded or began to insert.
+    /// A scan has a key that was neither loaded nor being inserted.
     UnknownKey {
-        /// The key.
+        /// Unknown key.
         key: u64,
     },
 }
@@ -233,7 +233,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// Checks a read of a key that must exist: there is a value, and it belongs to the key. 2 ns.
+/// Checks a read of a key that must exist: there is a value, and it belongs to the key. Costs 2 ns.
 #[inline]
 pub fn check_read(key: u64, value: Option<u64>) -> Verdict {
     match value.map(|value| Value::of(key, value)) {
@@ -249,7 +249,7 @@ mod tests {
 
     const KEYS: [u64; 6] = [0, 1, 2, 1 << 32, u64::MAX - 1, u64::MAX];
 
-    /// Promise: a value gives back all that was packed, and fits its key only.
+    /// Promise: a value decodes to all that was encoded, and fits its key only.
     #[test]
     fn a_value_belongs_to_its_key_only() {
         for key in KEYS {
@@ -269,7 +269,7 @@ mod tests {
         }
     }
 
-    /// Promise: of neighbouring keys, the likeliest to be mixed up, hardly any value passes for
+    /// Promise: of neighboring keys, which are most easily confused, hardly any value passes for
     /// the next key's.
     #[test]
     fn neighbours_are_told_apart() {
@@ -279,8 +279,8 @@ mod tests {
         assert!(confused <= 4, "{confused}");
     }
 
-    /// Promise: nothing read is "missing", and the raw values a faulty store would return (zero,
-    /// all ones, the key itself) are wrong.
+    /// Promise: a read of nothing is "missing", and typical values of a faulty store (zero, all
+    /// ones, the key itself) are wrong.
     #[test]
     fn nothing_is_missing_and_raw_words_are_wrong() {
         let key = 123_456_789;
@@ -294,7 +294,7 @@ mod tests {
         }
     }
 
-    /// Promise: 1,023 threads can be told apart, and the next one is refused.
+    /// Promise: 1,023 threads can be distinguished, and the next one is refused.
     #[test]
     fn threads_beyond_the_last_name_are_refused() {
         assert_eq!(WriterId::thread(0), Some(WriterId(1)));

@@ -9,8 +9,8 @@
 //! | E | 95 % scan of 1 to 100 records, 5 % insert | zipfian |
 //! | F | 50 % read, 50 % read-modify-write | zipfian |
 //!
-//! [`OperationStream`] yields a thread's operations over record indexes; [`InsertLedger`] is what
-//! the threads share: who inserts which record, and which inserts are acknowledged.
+//! [`OperationStream`] yields a thread's operations over record indexes. The threads share an
+//! [`InsertLedger`], which hands out inserts and records which are acknowledged.
 
 mod ledger;
 mod stream;
@@ -25,7 +25,7 @@ pub use stream::{Operation, OperationStream, WorkloadError};
 
 use crate::distribution::Distribution;
 
-/// A core workload by its letter.
+/// Core workload, by its letter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum WorkloadLetter {
     /// Update heavy: a session store.
@@ -43,7 +43,7 @@ pub enum WorkloadLetter {
 }
 
 impl WorkloadLetter {
-    /// All six, in order.
+    /// All six workloads, in order.
     pub const ALL: [Self; 6] = [Self::A, Self::B, Self::C, Self::D, Self::E, Self::F];
 }
 
@@ -60,7 +60,7 @@ impl fmt::Display for WorkloadLetter {
     }
 }
 
-/// A letter that is no core workload.
+/// No core workload has this letter.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown workload `{0}`: expected a letter from A to F")]
 pub struct UnknownWorkload(pub String);
@@ -68,7 +68,7 @@ pub struct UnknownWorkload(pub String);
 impl FromStr for WorkloadLetter {
     type Err = UnknownWorkload;
 
-    /// Takes the letter in either case.
+    /// Parses the letter in either case.
     fn from_str(letter: &str) -> Result<Self, Self::Err> {
         let known = Self::ALL
             .into_iter()
@@ -77,24 +77,24 @@ impl FromStr for WorkloadLetter {
     }
 }
 
-/// What an operation is, in reports too.
+/// Kind of an operation, also in reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OperationKind {
-    /// Read one record.
+    /// Reads one record.
     Read,
-    /// Write a new value to a record that exists.
+    /// Writes a new value to an existing record.
     Update,
-    /// Add a record.
+    /// Adds a record.
     Insert,
-    /// Read records in key order from a given one on.
+    /// Reads records in key order from a given one on.
     Scan,
-    /// Read a record, then update it; timed as one operation.
+    /// Reads a record, then updates it; timed as one operation.
     ReadModifyWrite,
 }
 
 impl OperationKind {
-    /// All kinds, in the order in which YCSB's operation chooser has them.
+    /// All kinds, in the order of YCSB's operation chooser.
     pub const ALL: [Self; 5] = [
         Self::Read,
         Self::Update,
@@ -103,7 +103,7 @@ impl OperationKind {
         Self::ReadModifyWrite,
     ];
 
-    /// The name in reports.
+    /// Returns the name in reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Read => "read",
@@ -121,18 +121,18 @@ impl fmt::Display for OperationKind {
     }
 }
 
-/// The share of each kind of operation; the shares add up to 1.
+/// Share of each kind of operation; the shares add up to 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Mix {
-    /// `readproportion`
+    /// Share of reads: YCSB's `readproportion`.
     pub read: f64,
-    /// `updateproportion`
+    /// Share of updates: YCSB's `updateproportion`.
     pub update: f64,
-    /// `insertproportion`
+    /// Share of inserts: YCSB's `insertproportion`.
     pub insert: f64,
-    /// `scanproportion`
+    /// Share of scans: YCSB's `scanproportion`.
     pub scan: f64,
-    /// `readmodifywriteproportion`
+    /// Share of read-modify-writes: YCSB's `readmodifywriteproportion`.
     pub read_modify_write: f64,
 }
 
@@ -145,7 +145,7 @@ impl Mix {
         read_modify_write: 0.0,
     };
 
-    /// The share of `kind`.
+    /// Returns the share of `kind`.
     pub const fn share(&self, kind: OperationKind) -> f64 {
         match kind {
             OperationKind::Read => self.read,
@@ -157,21 +157,21 @@ impl Mix {
     }
 }
 
-/// What a core workload asks for.
+/// Definition of a core workload.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct WorkloadSpec {
-    /// Which one it is.
+    /// Letter of the workload.
     pub letter: WorkloadLetter,
-    /// How often each kind of operation comes.
+    /// Share of each kind of operation.
     pub mix: Mix,
-    /// `requestdistribution`, unless the user wants another.
+    /// YCSB's `requestdistribution`, unless the user chooses another.
     pub distribution: Distribution,
-    /// `maxscanlength`: scans have 1 to this many records, each length equally likely.
+    /// YCSB's `maxscanlength`: scans have 1 to this many records, each length equally likely.
     pub scan_length_max: u32,
 }
 
 impl WorkloadSpec {
-    /// The definition of a core workload.
+    /// Returns the definition of a core workload.
     pub const fn of(letter: WorkloadLetter) -> Self {
         let none = Mix::NONE;
         let (mix, distribution) = match letter {
@@ -225,12 +225,12 @@ impl WorkloadSpec {
         }
     }
 
-    /// How many insert keys to prepare for a run of `operation_count` operations: twice what is
-    /// expected, YCSB's own allowance, and some more for short runs. A run that needs more than
-    /// that comes once in 10^10.
+    /// Returns the number of insert keys to prepare for `operation_count` operations: twice the
+    /// expected number, YCSB's own allowance, and some more for short runs. One run in 10^10 needs
+    /// more.
     #[expect(clippy::cast_sign_loss, reason = "counts and shares are positive")]
     pub fn insert_count_max(&self, operation_count: u64) -> u64 {
-        /// For an expectation of 48 inserts, twice as many are seven standard deviations off.
+        /// At an expectation of 48 inserts, twice as many are seven standard deviations off.
         const ALLOWANCE_MIN: u64 = 96;
         if self.mix.insert == 0.0 {
             return 0;
@@ -265,7 +265,7 @@ mod tests {
         }
     }
 
-    /// Promise: letters are read in either case, and what is no letter is named in the error.
+    /// Promise: letters parse in either case, and the error of an invalid letter names it.
     #[test]
     fn letters_are_read_in_either_case() {
         assert_eq!("e".parse(), Ok(WorkloadLetter::E));

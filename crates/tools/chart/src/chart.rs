@@ -1,4 +1,4 @@
-//! A chart as SVG.
+//! Chart of bars or lines, drawn as SVG.
 
 use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
@@ -7,30 +7,30 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 pub use crate::series::{ChartError, Colour, Series};
 use crate::series::{FONT, number, told};
 
-/// Of a chart, in pixels.
+/// Size of a chart in pixels.
 const SIZE: (u32, u32) = (640, 400);
-/// The share of a category's place that its bars take together.
+/// Share of a category's width that its bars take together.
 const BARS_SHARE: f64 = 0.76;
 
-/// A chart: the values of each series over each place.
+/// Values of each series at each position.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Chart {
-    /// What it is called among the charts of its figure.
+    /// Title of the chart among those of its figure.
     pub title: String,
-    /// What stands below the horizontal axis.
+    /// Label below the horizontal axis.
     pub x_label: String,
-    /// What stands beside the vertical axis, with its unit.
+    /// Label beside the vertical axis, with its unit.
     pub y_label: String,
-    /// Names under the bars; empty: places are numbers, and the chart has lines.
+    /// Names under the bars; if empty, positions are numbers, and the chart has lines.
     pub categories: Vec<String>,
-    /// The values. With categories, places are their indexes.
+    /// Values of the chart. With categories, positions are their indexes.
     pub series: Vec<Series>,
 }
 
-/// Draws a chart as SVG, with a line below it that says what it is.
+/// Draws a chart as SVG, with a caption below it.
 ///
 /// # Errors
-/// The plotting library refuses it.
+/// The plotting library rejects it.
 pub fn draw(chart: &Chart, title: &str, caption: &str) -> Result<String, ChartError> {
     let mut svg = String::new();
     draw_into(&mut svg, chart, title, caption).map_err(|what| ChartError {
@@ -55,7 +55,7 @@ fn draw_into(svg: &mut String, chart: &Chart, title: &str, caption: &str) -> Res
     builder.caption(title, (FONT, 16)).margin(8);
     builder.margin_right(20);
     builder.x_label_area_size(44).y_label_area_size(62);
-    // Room for the legend above everything.
+    // Space for the legend above everything.
     let context = builder.build_cartesian_2d(from..to, 0.0..(highest * 1.3).max(1e-9));
     let mut context = context.map_err(told)?;
     draw_axes(&mut context, chart)?;
@@ -70,7 +70,7 @@ fn draw_into(svg: &mut String, chart: &Chart, title: &str, caption: &str) -> Res
     root.present().map_err(told)
 }
 
-/// Where a chart is drawn.
+/// Drawing context of a chart.
 type Context<'a, 'b> =
     ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
 
@@ -132,7 +132,8 @@ fn draw_series(context: &mut Context<'_, '_>, chart: &Chart) -> Result<(), Strin
     Ok(())
 }
 
-/// Bars have a place each; lines begin at 0 when their first number is near it.
+/// Returns the range of the horizontal axis. Bars have a slot each; lines begin at 0 if their first
+/// number is near it.
 fn x_range(chart: &Chart) -> (f64, f64) {
     if !chart.categories.is_empty() {
         return (-0.5, chart.categories.len() as f64 - 0.5);
@@ -161,7 +162,7 @@ mod tests {
         }
     }
 
-    /// Promise: every category stands under its bar exactly once, and the axes say what they are.
+    /// Promise: every category is under its bar exactly once, and the axes have labels.
     #[test]
     fn categories_and_axes_are_named() {
         let of = chart(&["Aa", "Bb", "Cc"], &[(0.0, 3.0), (1.0, 5.0), (2.0, 1.0)]);
@@ -173,7 +174,7 @@ mod tests {
         }
     }
 
-    /// Promise: a chart without any height is drawn, too.
+    /// Promise: a chart of zeros is drawn, too.
     #[test]
     fn zeros_are_drawn() {
         assert!(draw(&chart(&[], &[(0.0, 0.0)]), "t", "c").is_ok());

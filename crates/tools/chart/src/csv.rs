@@ -1,6 +1,6 @@
 //! Fields of a CSV file (RFC 4180).
 
-/// A field that may have a comma, a quotation mark or a line break in it.
+/// Quotes a field that may contain a comma, a quotation mark or a line break.
 pub fn quoted(field: &str) -> String {
     if field.contains([',', '"', '\n', '\r']) {
         format!("\"{}\"", field.replace('"', "\"\""))
@@ -9,7 +9,7 @@ pub fn quoted(field: &str) -> String {
     }
 }
 
-/// The value, and nothing where nothing was measured.
+/// Formats a value; an empty field if nothing was measured.
 pub fn maybe(value: Option<impl ToString>) -> String {
     value.map_or_else(String::new, |value| value.to_string())
 }
@@ -18,7 +18,7 @@ pub fn maybe(value: Option<impl ToString>) -> String {
 mod tests {
     use super::*;
 
-    /// Promise: whatever is in it, a field stays one field; what was not measured is empty.
+    /// Promise: whatever its content, a field stays one field; missing values are empty.
     #[test]
     fn fields_stay_fields() {
         assert_eq!(quoted("rolex"), "rolex");

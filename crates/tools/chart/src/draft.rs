@@ -1,8 +1,8 @@
-//! What is to be put into a folder, written beside it first.
+//! Drafts of files, written beside a folder's contents before they replace them.
 //!
-//! A full disk is noticed while nothing has been replaced. Drafts lie in a folder of their own,
-//! inside the one that they are for: so whatever a run leaves behind that ends before its time has
-//! one name, and the next run removes it.
+//! A full disk is thus detected before anything is replaced. Drafts are in a folder of their own,
+//! inside the target folder. Whatever an aborted run leaves behind therefore has one name, and the
+//! next run removes it.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
@@ -12,16 +12,16 @@ use crate::folder::FolderError;
 use crate::folder_error::at;
 use crate::list::{LIST_NAME, LIST_OF_BOTH, is_written};
 
-/// What the folder of drafts is called.
+/// Name of the folder of drafts.
 pub(super) const DRAFT_NAME: &str = "files-of-this-run.new";
-/// What former versions called the draft of the list.
-pub(super) const FORMER_DRAFT_NAME: &str = "files-of-this-run.txt.new";
+/// Name that older versions gave the draft of the list.
+pub(super) const OLDER_DRAFT_NAME: &str = "files-of-this-run.txt.new";
 
-/// Which file, and what the system said.
-pub(super) type Failed = (PathBuf, io::Error);
+/// File that failed, with the error of the system.
+pub(super) type FailedFile = (PathBuf, io::Error);
 
-/// Files that are written and not yet where they belong. They are removed with this, if they are
-/// not to be kept.
+/// Files that are written but not in place yet. Dropping this removes them unless they are to be
+/// kept.
 #[derive(Debug)]
 pub(super) struct Draft {
     writer: &'static str,
@@ -30,8 +30,8 @@ pub(super) struct Draft {
 }
 
 impl Draft {
-    /// No files yet.
-    pub(super) fn new(writer: &'static str, folder: &Path) -> Result<Self, Failed> {
+    /// Creates an empty draft.
+    pub(super) fn new(writer: &'static str, folder: &Path) -> Result<Self, FailedFile> {
         let path = folder.join(DRAFT_NAME);
         fs::create_dir(&path).map_err(|error| (path, error))?;
         Ok(Self {
@@ -41,24 +41,24 @@ impl Draft {
         })
     }
 
-    /// Writes one of them, down to the disk.
-    pub(super) fn write(&mut self, name: &str, text: &str) -> Result<(), Failed> {
+    /// Writes a draft file and syncs it to the disk.
+    pub(super) fn write(&mut self, name: &str, text: &str) -> Result<(), FailedFile> {
         let path = self.folder.join(DRAFT_NAME).join(name);
         let written = File::create_new(&path).and_then(|mut file| {
             file.write_all(text.as_bytes())?;
-            // Some file systems tell of a full disk only now.
+            // Some file systems report a full disk only now.
             file.sync_all()
         });
         written.map_err(|error| (path, error))
     }
 
-    /// Puts one of them where it belongs, in the place of what is there.
+    /// Moves a draft file into place, and replaces the existing file.
     pub(super) fn settle(&mut self, draft: &str, name: &str) -> io::Result<()> {
         let path = self.folder.join(DRAFT_NAME).join(draft);
         fs::rename(path, self.folder.join(name))
     }
 
-    /// From now on, what is not where it belongs must not be lost.
+    /// Keeps the draft files from now on: those that are not in place must not be lost.
     pub(super) fn keep(&mut self) {
         self.is_kept = true;
     }
@@ -67,16 +67,16 @@ impl Draft {
 impl Drop for Draft {
     fn drop(&mut self) {
         if !self.is_kept {
-            // Whatever stays, the next run removes.
+            // The next run removes what remains.
             let _ = remove_drafts(self.writer, &self.folder);
         }
     }
 }
 
-/// Removes what a run left behind that ended before its time, and nothing that no run writes.
+/// Removes what an aborted run left behind, and nothing that no run writes.
 pub(super) fn remove_drafts(writer: &'static str, folder: &Path) -> Result<(), FolderError> {
     let path = folder.join(DRAFT_NAME);
-    let former = folder.join(FORMER_DRAFT_NAME);
+    let former = folder.join(OLDER_DRAFT_NAME);
     ignore_absent(fs::remove_file(&former)).map_err(at(&former))?;
     let entries = match fs::read_dir(&path) {
         Ok(entries) => entries,
@@ -114,8 +114,8 @@ mod tests {
 
     const WRITER: &str = "farleaf figures";
 
-    /// Promise: drafts are gone with what holds them, unless they are to be kept; a file that no
-    /// run writes is never removed with them.
+    /// Promise: drafts are removed with their owner, unless they are to be kept; a file that no run
+    /// writes is never removed with them.
     #[test]
     fn drafts_are_removed_and_nothing_else() {
         let place = tempfile::tempdir().expect("a folder");
@@ -139,7 +139,7 @@ mod tests {
         assert!(path.join("thesis.tex").exists());
     }
 
-    /// Promise: a draft that cannot be written is told with its name.
+    /// Promise: the error of a draft that cannot be written names it.
     #[test]
     fn what_cannot_be_written_is_named() {
         let place = tempfile::tempdir().expect("a folder");

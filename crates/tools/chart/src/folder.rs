@@ -1,8 +1,8 @@
-//! Whose folder it is that files are written into, and the list of what a former run wrote there.
+//! Folder into which files are written: its owner, and the list of files that an earlier run wrote.
 //!
-//! A folder is taken if it is empty or has that list, written by the same command. Then exactly the
-//! files of the list are replaced (see `draft`); whatever else lies there is not touched, and never
-//! overwritten. It stays locked until its run ends, where the file system has locks.
+//! A folder is accepted if it is empty or has such a list, written by the same command. Exactly the
+//! files of the list are then replaced (see `draft`). Other files are not touched, and never
+//! overwritten. The folder stays locked until its run ends, if the file system supports locks.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, TryLockError};
@@ -12,28 +12,29 @@ use std::sync::Arc;
 
 pub use crate::folder_error::FolderError;
 
-use crate::draft::{DRAFT_NAME, Draft, FORMER_DRAFT_NAME, Failed, remove_drafts};
+use crate::draft::{DRAFT_NAME, Draft, FailedFile, OLDER_DRAFT_NAME, remove_drafts};
 use crate::folder_error::at;
 use crate::list::{LIST_NAME, LIST_OF_BOTH, list_of, parse};
 
-/// A folder that can be written, with what a former run wrote there.
+/// Writable folder, with the names of files that an earlier run wrote there.
 #[derive(Clone, Debug)]
 pub struct Folder {
     writer: &'static str,
     path: PathBuf,
     former: BTreeSet<String>,
-    /// Gives the lock back when the last copy is gone; none where the file system has no locks.
+    /// Lock, which is released when the last copy is dropped; `None` if the file system does not
+    /// support locks.
     _lock: Option<Arc<File>>,
 }
 
 impl Folder {
-    /// Takes a folder for files of these names, which end in `.csv`, `.svg` or `.html`, and makes
-    /// it if it is not there. `writer` is the command, as users call it. Nothing is replaced yet,
-    /// but it is tried whether files can be made. The drafts of a run that ended before its time
-    /// are removed.
+    /// Claims a folder for files of these names, which end in `.csv`, `.svg` or `.html`, and
+    /// creates it if it is missing. `writer` is the command, as users call it. Nothing is replaced
+    /// yet, but the call checks whether files can be created. It removes the drafts of an aborted
+    /// run.
     ///
     /// # Errors
-    /// It is somebody else's, another run has it, or it cannot be written.
+    /// The folder has another owner, another run uses it, or it cannot be written.
     pub fn claim(writer: &'static str, path: &Path, names: &[String]) -> Result<Self, FolderError> {
         check_kind(path)?;
         fs::create_dir_all(path).map_err(at(path))?;
@@ -60,12 +61,12 @@ impl Folder {
         Ok(folder)
     }
 
-    /// Writes these files, each under its name, in the place of what a former run wrote. All are
-    /// written beside it first; only then are they put where they belong, the last one last.
+    /// Writes these files, each under its name, and replaces those of an earlier run. All are
+    /// written as drafts first; only then are they moved into place, the last one last.
     ///
     /// # Errors
-    /// A file cannot be written: what was there is as it was. Or it cannot be put in its place: the
-    /// list then names all that may be there.
+    /// A file cannot be written: the folder is unchanged. Or it cannot be moved into place: the
+    /// list then names all files that may exist.
     pub fn replace(&self, files: &[(String, String)]) -> Result<(), FolderError> {
         let names: BTreeSet<String> = files.iter().map(|(name, _)| name.clone()).collect();
         self.check_places(names.iter().map(String::as_str))?;
@@ -79,7 +80,7 @@ impl Folder {
         })?;
         let half = |path: PathBuf| move |source| FolderError::HalfReplaced { path, source };
         let list_path = self.file(LIST_NAME);
-        // From here on to the end, the list names all that may be there.
+        // From here on to the end, the list names all files that may exist.
         draft
             .settle(LIST_OF_BOTH, LIST_NAME)
             .map_err(at(&list_path))?;
@@ -102,12 +103,12 @@ impl Folder {
         remove_drafts(self.writer, &self.path)
     }
 
-    /// Everything that will be there, and both lists.
+    /// Writes all files and both lists as drafts.
     fn drafts(
         &self,
         files: &[(String, String)],
         names: &BTreeSet<String>,
-    ) -> Result<Draft, Failed> {
+    ) -> Result<Draft, FailedFile> {
         let mut draft = Draft::new(self.writer, &self.path)?;
         for (name, text) in files {
             draft.write(name, text)?;
@@ -118,7 +119,7 @@ impl Folder {
         Ok(draft)
     }
 
-    /// Refuses to put a file where a folder is, or where somebody has put one of theirs.
+    /// Refuses to replace a folder, or a file that does not belong to a run.
     fn check_places<'a>(&'a self, names: impl Iterator<Item = &'a str>) -> Result<(), FolderError> {
         for name in names.chain(self.former.iter().map(String::as_str)) {
             let path = self.file(name);
@@ -137,13 +138,13 @@ impl Folder {
         Ok(())
     }
 
-    /// Where a file of this name is.
+    /// Returns the path of a file of this name.
     pub fn file(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
 }
 
-/// Refuses what no folder can be made of.
+/// Refuses paths that cannot be folders.
 fn check_kind(path: &Path) -> Result<(), FolderError> {
     let is = match (fs::metadata(path), fs::symlink_metadata(path)) {
         (Ok(metadata), _) if metadata.is_dir() => return Ok(()),
@@ -155,7 +156,7 @@ fn check_kind(path: &Path) -> Result<(), FolderError> {
     Err(FolderError::NoFolder { path, is })
 }
 
-/// Takes the folder for this run alone.
+/// Locks the folder for this run.
 fn lock(path: &Path) -> Result<Option<Arc<File>>, FolderError> {
     let folder = File::open(path).map_err(at(path))?;
     match folder.try_lock() {
@@ -163,12 +164,13 @@ fn lock(path: &Path) -> Result<Option<Arc<File>>, FolderError> {
         Err(TryLockError::WouldBlock) => Err(FolderError::Busy {
             path: path.to_owned(),
         }),
-        // Some file systems lock no folders: two runs are then told by who writes last.
+        // Some file systems do not lock folders: of two runs, the last one to write wins.
         Err(TryLockError::Error(_)) => Ok(None),
     }
 }
 
-/// Refuses folders with anything that is not a former run's, and files that would be overwritten.
+/// Refuses folders with files that do not belong to an earlier run, and files that would be
+/// overwritten.
 fn check_entries(
     writer: &'static str,
     path: &Path,
@@ -178,7 +180,7 @@ fn check_entries(
     for entry in fs::read_dir(path).map_err(at(path))? {
         let entry = entry.map_err(at(path))?;
         let found = entry.file_name().to_string_lossy().into_owned();
-        if found == DRAFT_NAME || found == FORMER_DRAFT_NAME {
+        if found == DRAFT_NAME || found == OLDER_DRAFT_NAME {
             continue;
         }
         let Some(former) = former else {
@@ -226,8 +228,8 @@ mod tests {
         names
     }
 
-    /// Promise: a second run removes exactly what the first one wrote, and leaves alone what
-    /// somebody else put beside it.
+    /// Promise: a second run removes exactly what the first one wrote, and does not touch other
+    /// files.
     #[test]
     fn what_a_former_run_wrote_is_removed_and_nothing_else() {
         let place = tempfile::tempdir().expect("a folder");
@@ -248,8 +250,8 @@ mod tests {
         );
     }
 
-    /// Promise: a folder with anything in it that no run wrote is refused, and left as it is; so is
-    /// one in which a file would be overwritten.
+    /// Promise: a folder with a file that no run wrote is refused, and not changed; so is a folder
+    /// in which a file would be overwritten.
     #[test]
     fn folders_of_others_are_refused() {
         let place = tempfile::tempdir().expect("a folder");
@@ -276,7 +278,7 @@ mod tests {
         );
     }
 
-    /// A folder that a former run wrote.
+    /// Creates a folder like one that an earlier run wrote.
     fn of_a_former_run(of: &[&str]) -> tempfile::TempDir {
         let place = tempfile::tempdir().expect("a folder");
         let folder = Folder::claim(WRITER, place.path(), &names(of)).expect("new");
@@ -284,8 +286,8 @@ mod tests {
         place
     }
 
-    /// Promise: a run that cannot write all of its files leaves a former run's as they were, with
-    /// their list, and nothing of its own; and says so.
+    /// Promise: a run that cannot write all of its files leaves an earlier run's files and list
+    /// unchanged, leaves no files of its own, and reports it.
     #[test]
     fn a_run_that_fails_while_writing_loses_nothing() {
         let place = of_a_former_run(&["a.csv", "index.html"]);
@@ -314,8 +316,8 @@ mod tests {
         );
     }
 
-    /// Promise: a folder under a name that is to be written, or that a former run wrote, is noticed
-    /// when the folder is claimed; and so is a file that somebody puts there during the run.
+    /// Promise: a folder under a name to be written, or that an earlier run wrote, is detected when
+    /// the folder is claimed; so is a file created there during the run.
     #[test]
     fn what_is_in_the_way_is_noticed_before_anything_is_replaced() {
         let place = of_a_former_run(&["a.csv", "index.html"]);
@@ -339,8 +341,8 @@ mod tests {
         assert_eq!(text, "mine");
     }
 
-    /// Promise: what a run left behind that ended before its time does not make a folder somebody
-    /// else's, and is gone after the next one; with anything else beside it, the folder is refused.
+    /// Promise: leftovers of an aborted run do not make the folder another owner's, and the next
+    /// run removes them; with any other file beside them, the folder is refused.
     #[test]
     fn drafts_of_a_failed_run_are_replaced() {
         let place = tempfile::tempdir().expect("a folder");
@@ -349,7 +351,7 @@ mod tests {
         for name in ["a.csv", LIST_NAME, LIST_OF_BOTH] {
             fs::write(drafts.join(name), "cut o").expect("written");
         }
-        fs::write(place.path().join(FORMER_DRAFT_NAME), "").expect("written");
+        fs::write(place.path().join(OLDER_DRAFT_NAME), "").expect("written");
         let folder = Folder::claim(WRITER, place.path(), &names(&["a.csv"])).expect("ours");
         folder.replace(&files(&["a.csv"])).expect("written");
         drop(folder);
@@ -362,7 +364,7 @@ mod tests {
         assert!(matches!(error, FolderError::Foreign { .. }), "{error}");
     }
 
-    /// Promise: of two runs at once into one folder the second is refused when it starts.
+    /// Promise: of two concurrent runs into one folder the second is refused when it starts.
     #[test]
     fn a_folder_is_one_runs_at_a_time() {
         let place = tempfile::tempdir().expect("a folder");
@@ -375,8 +377,8 @@ mod tests {
         Folder::claim(WRITER, &path, &names(&["a.csv"])).expect("free");
     }
 
-    /// Promise: a place where nothing can be written is noticed when the folder is claimed; what is
-    /// no folder is called what it is.
+    /// Promise: a place that cannot be written is detected when the folder is claimed, and the
+    /// error says what a path is that is not a folder.
     #[test]
     fn what_cannot_be_written_is_noticed_at_once() {
         let place = tempfile::tempdir().expect("a folder");

@@ -1,32 +1,32 @@
-//! Why a folder is not taken, or not written.
+//! Errors of claiming or writing a folder.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::draft::DRAFT_NAME;
 
-/// Why a folder is not taken, or not written.
+/// Error of claiming or writing a folder.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FolderError {
-    /// It is no folder.
+    /// The path is not a folder.
     #[error("{} is {is}; name a folder, new, empty or of a former run", path.display())]
     NoFolder {
-        /// What was named.
+        /// Path that was given.
         path: PathBuf,
-        /// What it is instead.
+        /// Kind of what is there instead.
         is: &'static str,
     },
-    /// Another run has it.
+    /// Another run uses the folder.
     #[error(
         "another run is writing into folder {}; wait until it has ended, or name another folder",
         path.display()
     )]
     Busy {
-        /// Which folder.
+        /// Path of the folder.
         path: PathBuf,
     },
-    /// It is somebody else's.
+    /// The folder has another owner.
     #[error(
         "folder {} is not empty, and `{writer}` did not write it (it has {}); name an empty \
          or a new one",
@@ -34,48 +34,48 @@ pub enum FolderError {
         crate::shown::text(found)
     )]
     Foreign {
-        /// The command that wants it.
+        /// Command that claims it.
         writer: &'static str,
-        /// Which folder.
+        /// Path of the folder.
         path: PathBuf,
-        /// One thing that lies there.
+        /// Example of a file in it.
         found: String,
     },
-    /// A file would be overwritten that no former run wrote.
+    /// A file that no earlier run wrote would be overwritten.
     #[error(
         "{} is in the way, and `{writer}` did not write it; move it, or name another folder",
         path.display()
     )]
     InTheWay {
-        /// The command that wants its place.
+        /// Command that would write it.
         writer: &'static str,
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
     },
-    /// The list of a former run names what no run writes.
+    /// The list of an earlier run names a file that no run writes.
     #[error(
         "{} names '{}', which no run writes; name another folder",
         path.display(),
         crate::shown::text(line)
     )]
     BadList {
-        /// Which file.
+        /// Path of the list.
         path: PathBuf,
-        /// Its line.
+        /// Line in question.
         line: String,
     },
-    /// A file cannot be read, written or removed; what was there is there.
+    /// A file cannot be read, written or removed; the folder is unchanged.
     #[error(
         "cannot write {}: {source}; see that the folder can be written, or name another one",
         path.display()
     )]
     Io {
-        /// Which file or folder.
+        /// Path of the file or folder.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
-    /// What was measured cannot be written.
+    /// The results cannot be written.
     #[error(
         "cannot write {}: {source}; nothing of this run is there{}; make room, or name another \
          folder, and run again",
@@ -83,14 +83,14 @@ pub enum FolderError {
         if *has_former { ", and what a former run wrote is as it was" } else { "" }
     )]
     Unwritten {
-        /// Which file or folder.
+        /// Path of the file or folder.
         path: PathBuf,
-        /// Whether a former run's files are there.
+        /// Whether an earlier run's files still exist.
         has_former: bool,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
-    /// Everything was written, and not all of it is where it belongs.
+    /// All files were written, but not all are in place.
     #[error(
         "cannot put {} in its place: {source}; the folder has files of this run and of a former \
          one, and those that are missing are in {DRAFT_NAME} in it: move them from there, or run \
@@ -98,14 +98,14 @@ pub enum FolderError {
         path.display()
     )]
     HalfReplaced {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
 }
 
-/// The system's refusal of something that was done to this path.
+/// Returns a converter from a system error at this path.
 pub(super) fn at(path: &Path) -> impl Fn(io::Error) -> FolderError {
     let path = path.to_owned();
     move |source| FolderError::Io {

@@ -1,19 +1,18 @@
-//! What measurements are shown with: charts as SVG, fields of CSV, and the folder that a run
-//! writes its files into.
+//! Presentation of measurements: charts as SVG, fields of CSV, and the folder for a run's files.
 //!
-//! | module | what it holds |
+//! | module | content |
 //! |---|---|
 //! | [`chart`] | one chart, of bars or of lines |
 //! | [`panels`] | several charts of lines over one axis, one below the other |
-//! | [`page`] | what pages of figures look like |
+//! | [`page`] | the style of pages of figures |
 //! | [`csv`] | fields of a CSV file |
 //! | [`shown`] | numbers and names, never longer than a line |
-//! | [`folder`] | whose folder it is, and what a former run wrote there |
-//! | `list` | the list of it |
-//! | `draft` | what is to be put there, written beside it first |
-//! | `folder_error` | why a folder is not taken, or not written |
+//! | [`folder`] | the folder, its owner, and an earlier run's files |
+//! | `list` | the list of these files |
+//! | `draft` | files that are written before they replace others |
+//! | `folder_error` | errors of claiming or writing a folder |
 //!
-//! It knows nothing of stores, and has no clock: the same numbers make the same text.
+//! The crate is independent of stores and clocks: the same numbers give the same text.
 
 #![forbid(unsafe_code)]
 

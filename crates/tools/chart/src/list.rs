@@ -1,27 +1,27 @@
-//! The list of what a former run wrote into its folder.
+//! List of the files that a run wrote into its folder.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
 use crate::folder::FolderError;
 
-/// The list's name.
+/// Name of the list.
 pub(super) const LIST_NAME: &str = "files-of-this-run.txt";
-/// Its first line, by which it is known: a command takes only folders of its own.
+/// Returns the first line of a list, which identifies it: a command accepts only its own folders.
 fn list_head(writer: &str) -> String {
     format!("Written by `{writer}`; the next run into this folder removes:")
 }
 
-/// The draft of the list of what was there and what will be.
+/// Name of the draft of the list with previous and new files.
 pub(super) const LIST_OF_BOTH: &str = "both.txt";
 
-/// The list as text.
+/// Returns the list as text.
 pub(super) fn list_of(writer: &str, names: &BTreeSet<String>) -> String {
     let lines = names.iter().map(|name| format!("{name}\n"));
     format!("{}\n{}", list_head(writer), lines.collect::<String>())
 }
 
-/// The names of a list, none of which leads out of the folder.
+/// Parses the names of a list; refuses names outside the folder.
 pub(super) fn parse(
     writer: &'static str,
     list: &str,
@@ -45,7 +45,7 @@ pub(super) fn parse(
     }
 }
 
-/// Whether a run may write a file of this name.
+/// Returns whether a run may write a file of this name.
 pub(super) fn is_written(name: &str) -> bool {
     let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b".-".contains(&byte);
     let is_name = !name.starts_with('.') && name.bytes().all(is_part);
@@ -59,7 +59,7 @@ mod tests {
 
     const WRITER: &str = "farleaf figures";
 
-    /// Promise: a list that names something outside its folder, or what no run writes, removes
+    /// Promise: a list that names a file outside its folder, or one that no run writes, removes
     /// nothing.
     #[test]
     fn lists_that_lead_elsewhere_are_refused() {
@@ -81,8 +81,8 @@ mod tests {
         }
     }
 
-    /// Promise: a list is read as it was written, and another text of its name, or a list that
-    /// another command wrote, is no list.
+    /// Promise: a list parses back. Another text under its name, or another command's list, is not
+    /// a list.
     #[test]
     fn lists_are_read_as_written() {
         let names: BTreeSet<String> = ["a.csv", "b-1.svg", "index.html"].map(str::to_owned).into();

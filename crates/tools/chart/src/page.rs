@@ -1,6 +1,6 @@
-//! What pages of figures look like.
+//! Style of pages of figures.
 
-/// The style sheet. `modelled` is the box at the head that says what the numbers are.
+/// Style sheet. `modelled` is the box at the head that states what the numbers are.
 pub const STYLE: &str = "
 body { font: 15px/1.5 sans-serif; color: #222; }
 body { max-width: 1340px; margin: 2em auto; padding: 0 1em; }

@@ -1,4 +1,4 @@
-//! Several charts of lines over one horizontal axis, one below the other, as SVG.
+//! Panels: several charts of lines over one horizontal axis, one below the other, as SVG.
 
 use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
@@ -7,61 +7,62 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 pub use crate::series::{ChartError, Colour, Series};
 use crate::series::{FONT, mark_height, number, told};
 
-/// The share of a panel's height that stays free above its lines: so that they are told from the
-/// frame, or for a legend.
+/// Share of a panel's height that stays free above its lines: to separate them from the frame, or
+/// for a legend.
 const HEADROOM: f64 = 0.08;
 const LEGEND_HEADROOM: f64 = 0.45;
-/// In pixels.
+/// Width in pixels.
 const WIDTH: u32 = 760;
 const TITLE_HEIGHT: u32 = 34;
 const PANEL_HEIGHT: u32 = 190;
-/// From the name of one mark to that of the next.
+/// Distance from the name of one mark to that of the next, in pixels.
 const MARK_NAME_HEIGHT: i32 = 15;
-/// Of the names and the label below the last panel.
+/// Height of the names and the label below the last panel, in pixels.
 const X_AXIS_HEIGHT: u32 = 44;
 const CAPTION_HEIGHT: u32 = 24;
 
-/// Panels, from above to below.
+/// Panels, from top to bottom.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Panels {
-    /// What stands above all of them.
+    /// Title above all panels.
     pub title: String,
-    /// A line below all of them that says what was measured.
+    /// Caption below all panels, which states what was measured.
     pub caption: String,
-    /// What stands below the horizontal axis, with its unit.
+    /// Label below the horizontal axis, with its unit.
     pub x_label: String,
-    /// The panels.
+    /// List of the panels.
     pub panels: Vec<Panel>,
-    /// Upright lines through all of them.
+    /// Vertical lines through all panels.
     pub marks: Vec<Mark>,
 }
 
 /// One panel.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Panel {
-    /// What stands beside its vertical axis, with its unit.
+    /// Label beside its vertical axis, with its unit.
     pub y_label: String,
-    /// The lower end of its vertical axis.
+    /// Lower end of its vertical axis.
     pub y_from: f64,
-    /// The least upper end of its vertical axis: it goes on to where its highest value is.
+    /// Least upper end of its vertical axis, which extends to the highest value.
     pub y_to: f64,
-    /// Its lines. A panel with more than one has a legend, unless the panel above has the same.
+    /// Lines of the panel. A panel with several lines has a legend, unless the panel above has the
+    /// same.
     pub series: Vec<Series>,
 }
 
-/// Something that happened at one place of the horizontal axis.
+/// Event at one position of the horizontal axis.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mark {
-    /// Where.
+    /// Position of the event.
     pub x: f64,
-    /// What, in a word or three.
+    /// Name of the event, in one to three words.
     pub name: String,
 }
 
 /// Draws the panels as SVG.
 ///
 /// # Errors
-/// The plotting library refuses them.
+/// The plotting library rejects them.
 pub fn draw(panels: &Panels) -> Result<String, ChartError> {
     let mut svg = String::new();
     draw_into(&mut svg, panels).map_err(|what| ChartError {
@@ -91,7 +92,7 @@ fn draw_into(svg: &mut String, of: &Panels) -> Result<(), String> {
     for (index, panel) in of.panels.iter().enumerate() {
         let is_last = index + 1 == of.panels.len();
         let above = index.checked_sub(1).map(|above| &of.panels[above]);
-        let place = Place {
+        let place = PanelPosition {
             x_to,
             is_first: index == 0,
             is_last,
@@ -105,16 +106,16 @@ fn draw_into(svg: &mut String, of: &Panels) -> Result<(), String> {
     root.present().map_err(told)
 }
 
-/// Where a panel stands among the others, and what is drawn in it besides its lines.
+/// Position of a panel among the others, and what is drawn in it besides its lines.
 #[derive(Clone, Copy)]
-struct Place {
+struct PanelPosition {
     x_to: f64,
     is_first: bool,
     is_last: bool,
     has_legend: bool,
 }
 
-/// Whether the legend of one panel says what the lines of the other are.
+/// Returns whether the legend of one panel also fits the lines of the other.
 fn is_alike(one: &Panel, other: &Panel) -> bool {
     let legend = |panel: &Panel| -> Vec<(String, Colour)> {
         let series = panel.series.iter();
@@ -123,12 +124,17 @@ fn is_alike(one: &Panel, other: &Panel) -> bool {
     legend(one) == legend(other)
 }
 
-/// Where a panel is drawn.
+/// Drawing area of a panel.
 type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
 type Context<'a, 'b> =
     ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
 
-fn draw_panel(area: &Area<'_>, of: &Panels, panel: &Panel, place: Place) -> Result<(), String> {
+fn draw_panel(
+    area: &Area<'_>,
+    of: &Panels,
+    panel: &Panel,
+    place: PanelPosition,
+) -> Result<(), String> {
     let values = panel.series.iter().flat_map(|series| &series.values);
     let highest = values.map(|(_, value)| *value).fold(panel.y_to, f64::max);
     let headroom = if place.has_legend {
@@ -163,7 +169,7 @@ fn draw_panel(area: &Area<'_>, of: &Panels, panel: &Panel, place: Place) -> Resu
     if !place.has_legend {
         return Ok(());
     }
-    // Where the names of marks are not.
+    // On the side without names of marks.
     let is_left = |mark: &Mark| mark.x < place.x_to / 2.0;
     let position = if of.marks.iter().all(is_left) {
         SeriesLabelPosition::UpperRight
@@ -179,12 +185,12 @@ fn draw_panel(area: &Area<'_>, of: &Panels, panel: &Panel, place: Place) -> Resu
     labels.draw().map_err(told)
 }
 
-/// The names stand in the first panel only.
+/// Draws the marks; their names are in the first panel only.
 fn draw_marks(
     context: &mut Context<'_, '_>,
     marks: &[Mark],
     (y_from, y_to): (f64, f64),
-    place: Place,
+    place: PanelPosition,
 ) -> Result<(), String> {
     let ink = BLACK.mix(0.55);
     for (index, mark) in marks.iter().enumerate() {
@@ -193,7 +199,7 @@ fn draw_marks(
         context.draw_series(line).map_err(told)?;
         if place.is_first {
             let style = (FONT, 12).into_font().color(&ink);
-            // On the side with more room.
+            // On the side with more space.
             let (side, aside) = if mark.x < place.x_to / 2.0 {
                 (HPos::Left, 5)
             } else {
@@ -231,7 +237,7 @@ fn draw_lines(context: &mut Context<'_, '_>, panel: &Panel) -> Result<(), String
     Ok(())
 }
 
-/// All panels go on to where the last value of any is.
+/// Returns the common end of the horizontal axis: the last position of any value.
 fn x_end(of: &Panels) -> f64 {
     let series = of.panels.iter().flat_map(|panel| &panel.series);
     let places = series.flat_map(|it| it.values.iter().map(|(x, _)| *x));
@@ -266,7 +272,7 @@ mod tests {
     }
 
     /// Promise: title, caption, axes and marks are named exactly once; only a panel with several
-    /// lines has a legend, and only if the one above has not the same.
+    /// lines has a legend, unless the one above has the same.
     #[test]
     fn everything_is_named_once() {
         let values = [(1.0, 0.5), (2.0, 3.0), (3.0, 1.0)];

@@ -1,4 +1,4 @@
-//! What charts are made of.
+//! Elements of charts.
 
 use plotters::style::RGBColor;
 
@@ -6,7 +6,7 @@ use crate::shown;
 
 pub(crate) const FONT: &str = "sans-serif";
 
-/// Half of the height of a line's mark in the legend, in pixels.
+/// Returns half of the height of a line's mark in the legend, in pixels.
 pub(crate) fn mark_height(series: &Series) -> i32 {
     if series.is_dashed { 1 } else { 5 }
 }
@@ -14,34 +14,34 @@ pub(crate) fn mark_height(series: &Series) -> i32 {
 /// Values under one name.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Series {
-    /// Shown in the legend.
+    /// Name in the legend.
     pub name: String,
-    /// Of its bars or its line.
+    /// Color of its bars or its line.
     pub colour: Colour,
-    /// Whether its line is thin and dashed: of what only stands beside the others.
+    /// Whether its line is thin and dashed, as for a baseline.
     pub is_dashed: bool,
-    /// Places on the horizontal axis, ascending, and the values there.
+    /// Positions on the horizontal axis, ascending, and the values there.
     pub values: Vec<(f64, f64)>,
 }
 
-/// Colours that are apart in brightness, too.
+/// Colors that also differ in brightness.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Colour {
     /// Dark.
     Blue,
     /// Bright.
     Orange,
-    /// Between the two.
+    /// Medium bright.
     Green,
-    /// Between the two, for what is not compared.
+    /// Medium bright, for what is not compared.
     Grey,
-    /// Between the two, far from green.
+    /// Medium bright, far from green.
     Red,
     /// Dark, far from blue.
     Purple,
     /// Bright, far from orange.
     Teal,
-    /// Dark, near to orange.
+    /// Dark, close to orange.
     Brown,
 }
 
@@ -60,17 +60,17 @@ impl Colour {
     }
 }
 
-/// A chart that the plotting library could not draw.
+/// Error of a chart that the plotting library could not draw.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 #[error("chart '{title}' cannot be drawn: {what}")]
 pub struct ChartError {
-    /// Which chart.
+    /// Title of the chart.
     pub title: String,
-    /// Why not.
+    /// Description of the error.
     pub what: String,
 }
 
-/// Without a fraction of zero, and with a comma between thousands.
+/// Formats a number without a zero fraction, and with a comma between thousands.
 #[expect(
     clippy::trivially_copy_pass_by_ref,
     reason = "plotters passes labels so"

@@ -1,11 +1,11 @@
-//! Numbers and names as errors and pages show them: never longer than a line.
+//! Formats numbers and names for errors and pages, never longer than a line.
 
-/// Numbers from here on are shown with an exponent.
+/// Numbers from here on are formatted with an exponent.
 const PLAIN_BELOW: f64 = 1e15;
-/// The longest piece of somebody's text that an error quotes.
+/// Longest part of a foreign text that an error quotes, in characters.
 const QUOTED_CHARS_MAX: usize = 60;
 
-/// The number, in some twenty characters at most: `1e300` is not shown as 301 digits.
+/// Formats a number in about twenty characters at most: `1e300` does not become 301 digits.
 pub fn number(value: f64) -> String {
     let size = value.abs();
     let is_plain = size == 0.0 || (1e-6..PLAIN_BELOW).contains(&size) || !size.is_finite();
@@ -16,7 +16,7 @@ pub fn number(value: f64) -> String {
     }
 }
 
-/// The count with a comma between thousands.
+/// Formats a count with a comma between thousands.
 pub fn count(of: u64) -> String {
     let digits = of.to_string();
     let mut shown = String::with_capacity(digits.len() * 4 / 3);
@@ -29,7 +29,7 @@ pub fn count(of: u64) -> String {
     shown
 }
 
-/// The number, with a comma between thousands if it is a whole one.
+/// Formats a number, with a comma between thousands if it is an integer.
 pub fn amount(value: f64) -> String {
     if value.fract() == 0.0 && (0.0..PLAIN_BELOW).contains(&value) {
         return count(value as u64);
@@ -37,7 +37,7 @@ pub fn amount(value: f64) -> String {
     number(value)
 }
 
-/// The text, cut off where it gets long, and with nothing in it that moves a terminal's cursor.
+/// Formats a text: shortened if it is long, and without characters that move a terminal's cursor.
 pub fn text(of: &str) -> String {
     let shown: String = of.chars().take(QUOTED_CHARS_MAX).collect();
     let shown = shown.escape_debug().to_string();
@@ -51,7 +51,7 @@ pub fn text(of: &str) -> String {
 mod tests {
     use super::*;
 
-    /// Promise: numbers that people write look as they wrote them, and no number is long.
+    /// Promise: numbers that people write are formatted as they wrote them, and no number is long.
     #[test]
     fn numbers_are_short() {
         for (value, shown) in [
@@ -67,7 +67,7 @@ mod tests {
         }
     }
 
-    /// Promise: thousands are told apart, from the right.
+    /// Promise: thousands are grouped from the right.
     #[test]
     fn counts_are_grouped() {
         for (of, shown) in [
@@ -84,7 +84,7 @@ mod tests {
         }
     }
 
-    /// Promise: a quoted text has one line and an end, whatever is in it.
+    /// Promise: a quoted text has one line and limited length, whatever its content.
     #[test]
     fn texts_are_short_and_harmless() {
         assert_eq!(text("rolex"), "rolex");

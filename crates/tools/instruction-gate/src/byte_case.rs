@@ -1,4 +1,4 @@
-//! Cases of tables of byte strings: records of YCSB's kind, all in their pages.
+//! Cases of tables of byte strings: records like YCSB's, all in their pages.
 
 use std::cell::RefCell;
 use std::hint::black_box;
@@ -7,13 +7,13 @@ use farleaf::{ByteTable, Pool, RecordBuffer, Session, TableOptions};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
-/// Records of the table that is measured.
+/// Records of the measured table.
 const RECORD_COUNT: usize = 50_000;
-/// Records that a scan asks for.
+/// Records that a scan requests.
 const SCAN_RECORD_COUNT: usize = 100;
 const VALUE: [u8; 100] = [7; 100];
 
-/// A loaded table, and its keys in the order in which they are asked for.
+/// Table after its load, and its keys in the order in which they are requested.
 pub(crate) struct LoadedBytes {
     table: ByteTable,
     keys: Vec<Vec<u8>>,
@@ -22,7 +22,7 @@ pub(crate) struct LoadedBytes {
     _session: Session,
 }
 
-/// A table over this process's memory, of which every operation was done once.
+/// Prepares a table in this process's memory, on which every operation was executed once.
 pub(crate) fn prepare_byte_table() -> LoadedBytes {
     let pool = Pool::open("mem:").expect("a pool in this process");
     let session = pool.session().expect("a session");
@@ -42,7 +42,7 @@ pub(crate) fn prepare_byte_table() -> LoadedBytes {
         records: RefCell::default(),
         _session: session,
     };
-    // The first operations meet the loaded root, detect the processor's features and allocate.
+    // The first operations read the loaded root, detect the processor's features and allocate.
     let (table, first) = (&loaded.table, &loaded.keys[0]);
     assert_eq!(table.get(first).expect("a get"), Some(VALUE.to_vec()));
     assert!(table.put(first, &VALUE).expect("a put"));
@@ -53,7 +53,7 @@ pub(crate) fn prepare_byte_table() -> LoadedBytes {
     loaded
 }
 
-/// A get of a present key, keys in random order, whose value is looked at where it lies.
+/// Gets a present key, keys in random order, and reads the value in place.
 #[inline(never)]
 pub(crate) fn gate_byte_get(loaded: &LoadedBytes, operation_count: u64) {
     for (_, key) in (0..operation_count).zip(loaded.keys.iter().cycle()) {
@@ -63,7 +63,7 @@ pub(crate) fn gate_byte_get(loaded: &LoadedBytes, operation_count: u64) {
     }
 }
 
-/// A put of a present key, keys in random order.
+/// Puts a present key, keys in random order.
 #[inline(never)]
 pub(crate) fn gate_byte_put(loaded: &LoadedBytes, operation_count: u64) {
     for (_, key) in (0..operation_count).zip(loaded.keys.iter().cycle()) {
@@ -71,7 +71,7 @@ pub(crate) fn gate_byte_put(loaded: &LoadedBytes, operation_count: u64) {
     }
 }
 
-/// A scan of 100 records, into a buffer that is used again.
+/// Scans 100 records, into a reused buffer.
 #[inline(never)]
 pub(crate) fn gate_byte_scan(loaded: &LoadedBytes, operation_count: u64) {
     let records = &mut *loaded.records.borrow_mut();

@@ -1,4 +1,4 @@
-//! Running a case under callgrind and reading how many instructions it took.
+//! Runs a case under callgrind and reads its number of instructions.
 
 use std::ffi::OsStr;
 use std::io;
@@ -7,11 +7,11 @@ use std::process::{Command, Stdio};
 
 use crate::Case;
 
-/// The first argument that puts the gate's executable into child mode, followed by the case's name
-/// and the operation count.
+/// First argument that puts the gate's executable into child mode, followed by the case's name and
+/// the operation count.
 pub const CHILD_FLAG: &str = "--run-case-as-child";
 
-/// Why a case has no count.
+/// Reason why a case has no count.
 #[derive(Debug, thiserror::Error)]
 pub enum CountError {
     /// The valgrind program could not be started.
@@ -20,32 +20,32 @@ pub enum CountError {
     /// Valgrind, or the child under it, ended with an error.
     #[error("valgrind ended with {status} on case {case}:\n{diagnostics}")]
     Failed {
-        /// The case that was run.
+        /// Case that was run.
         case: &'static str,
-        /// The exit status as the system words it.
+        /// Exit status in the system's words.
         status: String,
-        /// What valgrind and the child wrote to standard error.
+        /// Standard error of valgrind and the child.
         diagnostics: String,
     },
-    /// The profile is not what callgrind writes.
+    /// The profile does not have callgrind's format.
     #[error("callgrind's profile of case {case} has no usable {missing} line")]
     Unreadable {
-        /// The case that was run.
+        /// Case that was run.
         case: &'static str,
-        /// The line that was looked for.
+        /// Line that is missing.
         missing: &'static str,
     },
     /// No instruction was collected: no function has the case's name.
     #[error("case {case}: callgrind never entered `{function}`; was it inlined or renamed?")]
     NeverEntered {
-        /// The case that was run.
+        /// Case that was run.
         case: &'static str,
-        /// The function that was looked for.
+        /// Function that was expected.
         function: &'static str,
     },
 }
 
-/// Whether `valgrind` is a program on the path; any other trouble with it is an error of
+/// Returns whether `valgrind` is a program on the path. Any other failure is an error of
 /// [`count_instructions`], not a reason to skip.
 pub fn is_installed() -> bool {
     let probe = Command::new("valgrind")
@@ -55,8 +55,8 @@ pub fn is_installed() -> bool {
     !matches!(probe, Err(error) if error.kind() == io::ErrorKind::NotFound)
 }
 
-/// Runs `executable` in child mode under callgrind and returns the instructions executed in the
-/// case's measured function, callees included, over all `operation_count` operations together.
+/// Runs `executable` in child mode under callgrind. Returns the instructions executed in the case's
+/// measured function, including callees, over all `operation_count` operations together.
 pub fn count_instructions(
     executable: &Path,
     case: &Case,
@@ -64,7 +64,7 @@ pub fn count_instructions(
 ) -> Result<u64, CountError> {
     let output = Command::new("valgrind")
         .arg("--tool=callgrind")
-        // Into the pipe: there is no file to remove, whatever happens to either process.
+        // Into the pipe: there is no file to remove if one of the processes fails.
         .arg("--callgrind-out-file=/dev/stdout")
         .arg(format!("--toggle-collect={}", case.toggle_pattern()))
         // Without it valgrind leaves named pipes for a debugger in the temporary directory.
@@ -96,10 +96,10 @@ pub fn count_instructions(
     }
 }
 
-/// The total of a callgrind profile, or the name of the line that it lacks.
+/// Returns the total of a callgrind profile, or the name of the missing line.
 ///
-/// `events:` must list `Ir` (instructions read) first. A profile may hold several parts, one a
-/// dump, each with its `summary:`; `totals:` covers the part it ends. The parts are added up.
+/// `events:` must list `Ir` (instructions read) first. A profile may contain several parts, one per
+/// dump, each with its `summary:`; `totals:` covers the part that it ends. The parts are added up.
 fn total_instructions(profile: &str) -> Result<u64, &'static str> {
     let values = |key: &'static str| {
         profile
@@ -129,8 +129,8 @@ fn total_instructions(profile: &str) -> Result<u64, &'static str> {
 mod tests {
     use super::*;
 
-    /// The total is read from `totals:`, from `summary:` when an old callgrind writes only that,
-    /// and parts add up.
+    /// Promise: the total is read from `totals:`, or from `summary:` if an old callgrind writes
+    /// only that, and parts add up.
     #[test]
     fn totals_are_read_from_either_line() {
         let both = "events: Ir\nfn=(1) f\n3 500\ntotals: 1234\nsummary: 99\n";
@@ -142,7 +142,7 @@ mod tests {
         );
     }
 
-    /// What is not a profile of instructions gives the missing line and no number.
+    /// Promise: a file that is not a profile of instructions gives the missing line and no number.
     #[test]
     fn a_profile_without_instructions_is_refused() {
         assert_eq!(total_instructions(""), Err("events:"));

@@ -1,8 +1,8 @@
-//! What the gate measures: each case is one function over a prepared state and an operation count.
+//! Cases of the gate: each is one function over a prepared state and an operation count.
 //!
 //! To add a case, write three things: a function that prepares the state (not counted), a measured
 //! function `gate_<name>(state, operation_count)` marked `#[inline(never)]`, and a row in
-//! [`CASES`]. The preparation also runs the operation a few times where first use does one-time
+//! [`CASES`]. The preparation also runs the operation a few times if its first use does one-time
 //! work (feature detection, lazy tables), so that the count per operation is the steady one. A case
 //! prints nothing: standard output carries callgrind's profile.
 
@@ -14,36 +14,37 @@ use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
 use crate::byte_case::{gate_byte_get, gate_byte_put, gate_byte_scan, prepare_byte_table};
 
-/// One measured operation.
+/// Measured operation.
 #[derive(Debug, Clone, Copy)]
 pub struct Case {
-    /// The name in `expected.toml` and in the table.
+    /// Name in `expected.toml` and in the table.
     pub name: &'static str,
-    /// The last path segment of the measured function, as in its definition.
+    /// Last path segment of the measured function, as in its definition.
     pub function: &'static str,
-    /// How many operations one run makes; large enough that call and loop set-up vanish.
+    /// Number of operations of one run; large enough that call and loop set-up are negligible.
     pub operation_count: u64,
-    /// Prepares the state and calls the measured function once with the operation count.
+    /// Function that prepares the state and calls the measured function once with the operation
+    /// count.
     pub run: fn(u64),
 }
 
 impl Case {
-    /// The pattern that selects the measured function for callgrind's `--toggle-collect`.
+    /// Returns the pattern that selects the measured function for callgrind's `--toggle-collect`.
     ///
-    /// Callgrind matches its demangled names, `crate::module::function` for both of Rust's
-    /// mangling schemes. The pattern has no trailing `*`: it would also match closures inside the
-    /// function, and entering a second matching function switches the collection off again.
+    /// Callgrind matches its demangled names, `crate::module::function` for both of Rust's mangling
+    /// schemes. The pattern has no trailing `*`: it would also match closures inside the function,
+    /// and entering a second matching function switches the collection off again.
     pub fn toggle_pattern(&self) -> String {
         format!("*::{}", self.function)
     }
 
-    /// The case of this name.
+    /// Returns the case of this name.
     pub fn named(name: &str) -> Option<&'static Case> {
         CASES.iter().find(|case| case.name == name)
     }
 }
 
-/// Every case, in the order of the table.
+/// All cases, in the order of the table.
 pub const CASES: &[Case] = &[
     Case {
         name: "checksum_160_bytes",
@@ -95,12 +96,12 @@ pub const CASES: &[Case] = &[
     },
 ];
 
-/// A leaf of eight slots without its lock word: four words, eight keys, eight values.
+/// Size of a leaf of eight slots without its lock word: four words, eight keys, eight values.
 const LEAF_IMAGE_SIZE_BYTES: usize = 160;
 
-/// Records of the table that is measured.
+/// Records of the measured table.
 const RECORD_COUNT: usize = 100_000;
-/// Records that a scan asks for.
+/// Records that a scan requests.
 const SCAN_RECORD_COUNT: usize = 100;
 
 fn checksum(bytes: &[u8]) -> u64 {
@@ -115,7 +116,7 @@ fn prepare_leaf_image() -> [u8; LEAF_IMAGE_SIZE_BYTES] {
     image
 }
 
-/// CRC-32C over a leaf-sized buffer.
+/// Computes CRC-32C over a leaf-sized buffer.
 #[inline(never)]
 fn gate_checksum(image: &[u8; LEAF_IMAGE_SIZE_BYTES], operation_count: u64) {
     for _ in 0..operation_count {
@@ -123,17 +124,17 @@ fn gate_checksum(image: &[u8; LEAF_IMAGE_SIZE_BYTES], operation_count: u64) {
     }
 }
 
-/// A loaded table, and its keys in the order in which they are asked for.
-struct Loaded {
+/// Table after its load, and its keys in the order in which they are requested.
+struct LoadedWords {
     table: Table,
     keys: Vec<u64>,
     /// Kept open: tables of a closed session are closed.
     _session: Session,
 }
 
-/// A table over this process's memory: callgrind cannot pass shared memory between processes, and
-/// the instructions of an operation are the same.
-fn prepare_table() -> Loaded {
+/// Prepares a table in this process's memory: callgrind cannot pass shared memory between
+/// processes, and the instructions of an operation are the same.
+fn prepare_table() -> LoadedWords {
     let pool = Pool::open("mem:").expect("a pool in this process");
     let session = pool.session().expect("a session");
     let table = session
@@ -147,17 +148,17 @@ fn prepare_table() -> Loaded {
     table
         .bulk_load(sorted.iter().map(|key| (*key, !key)), |_| {})
         .expect("a load");
-    let loaded = Loaded {
+    let loaded = LoadedWords {
         table,
         keys,
         _session: session,
     };
-    // The first operations meet the loaded root, detect the processor's features and allocate.
+    // The first operations read the loaded root, detect the processor's features and allocate.
     gate_operations_once(&loaded);
     loaded
 }
 
-fn gate_operations_once(loaded: &Loaded) {
+fn gate_operations_once(loaded: &LoadedWords) {
     let first = loaded.keys[0];
     let mut records = Vec::new();
     loaded.table.get(first).expect("a get");
@@ -169,25 +170,25 @@ fn gate_operations_once(loaded: &Loaded) {
         .expect("a scan");
 }
 
-/// A get of a present key, keys in random order.
+/// Gets a present key, keys in random order.
 #[inline(never)]
-fn gate_get(loaded: &Loaded, operation_count: u64) {
+fn gate_get(loaded: &LoadedWords, operation_count: u64) {
     for (_, key) in (0..operation_count).zip(loaded.keys.iter().cycle()) {
         black_box(loaded.table.get(black_box(*key)).expect("a get"));
     }
 }
 
-/// A put of a present key, keys in random order.
+/// Puts a present key, keys in random order.
 #[inline(never)]
-fn gate_put(loaded: &Loaded, operation_count: u64) {
+fn gate_put(loaded: &LoadedWords, operation_count: u64) {
     for (_, key) in (0..operation_count).zip(loaded.keys.iter().cycle()) {
         black_box(loaded.table.put(black_box(*key), 7).expect("a put"));
     }
 }
 
-/// A get of 16 present keys with one batch.
+/// Gets 16 present keys in one batch.
 #[inline(never)]
-fn gate_multi_get(loaded: &Loaded, operation_count: u64) {
+fn gate_multi_get(loaded: &LoadedWords, operation_count: u64) {
     let mut values = Vec::new();
     for (_, keys) in (0..operation_count).zip(loaded.keys.chunks_exact(16).cycle()) {
         let done = loaded.table.multi_get_into(black_box(keys), &mut values);
@@ -196,9 +197,9 @@ fn gate_multi_get(loaded: &Loaded, operation_count: u64) {
     }
 }
 
-/// A scan of 100 records.
+/// Scans 100 records.
 #[inline(never)]
-fn gate_scan(loaded: &Loaded, operation_count: u64) {
+fn gate_scan(loaded: &LoadedWords, operation_count: u64) {
     let mut records = Vec::new();
     for (_, key) in (0..operation_count).zip(loaded.keys.iter().cycle()) {
         let done = loaded
@@ -215,7 +216,7 @@ mod tests {
 
     use super::*;
 
-    /// A name is the key of `expected.toml`, a function the key of callgrind: neither may repeat.
+    /// Promise: names are unique keys of `expected.toml`, and functions unique names for callgrind.
     #[test]
     fn names_and_functions_are_unique() {
         let names: BTreeSet<_> = CASES.iter().map(|case| case.name).collect();
@@ -223,7 +224,7 @@ mod tests {
         assert_eq!((names.len(), functions.len()), (CASES.len(), CASES.len()));
     }
 
-    /// Every measured get finds its key, so the count is that of a hit.
+    /// Promise: every measured get finds its key, so the count is that of a hit.
     #[test]
     fn every_measured_get_is_a_hit() {
         let loaded = prepare_table();

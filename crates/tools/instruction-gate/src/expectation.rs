@@ -1,4 +1,4 @@
-//! `expected.toml`: the instructions per operation that each case is held to.
+//! Expectations: `expected.toml` with the instructions per operation of each case.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -7,39 +7,39 @@ use std::{fs, io};
 
 use serde::Deserialize;
 
-/// The tolerance a case gets when it is blessed for the first time.
+/// Tolerance of a case that is blessed for the first time.
 pub const DEFAULT_TOLERANCE_PERCENT: f64 = 2.0;
 
-/// What one case is held to.
+/// Expectation of one case.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Expectation {
     /// Instructions of one operation.
     pub instructions_per_operation: f64,
-    /// How far the measured number may lie from it, to either side.
+    /// Greatest permitted deviation of the measured number, in either direction.
     pub tolerance_percent: f64,
 }
 
 /// Expectations by case name.
 pub type Expectations = BTreeMap<String, Expectation>;
 
-/// Why the expectations could not be read or written.
+/// Errors of reading or writing the expectations.
 #[derive(Debug, thiserror::Error)]
 pub enum ExpectationError {
     /// The file could not be read or written.
     #[error("cannot read or write {path}")]
     File {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
-    /// The text is not a table of cases, or has numbers that cannot be meant.
+    /// The text is not a table of cases, or has invalid numbers.
     #[error("expected.toml: {0}")]
     Content(String),
 }
 
-/// Where this crate's expectations lie in the source tree it was built from.
+/// Returns the path of this crate's expectations in the source tree from which it was built.
 pub fn path() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("expected.toml")
 }
@@ -53,7 +53,7 @@ pub fn read(path: &Path) -> Result<Expectations, ExpectationError> {
     parse(&text)
 }
 
-/// Replaces the file by these expectations, in order of their names.
+/// Replaces the file by these expectations, in the order of their names.
 pub fn write(path: &Path, expectations: &Expectations) -> Result<(), ExpectationError> {
     fs::write(path, render(expectations)).map_err(|source| ExpectationError::File {
         path: path.to_owned(),
@@ -104,8 +104,8 @@ fn render(expectations: &Expectations) -> String {
     text
 }
 
-/// The expectations after blessing: what was measured, with the tolerances that were set by hand.
-/// A case that no longer exists is dropped.
+/// Returns the expectations after blessing: the measurements, with the tolerances that were set by
+/// hand. Cases that no longer exist are dropped.
 pub fn blessed<'a>(
     old: &Expectations,
     measured: impl IntoIterator<Item = (&'a str, f64)>,
@@ -136,7 +136,7 @@ mod tests {
         }
     }
 
-    /// What `--bless` writes, the next run reads back.
+    /// Promise: the next run reads back what `--bless` writes.
     #[test]
     fn rendered_expectations_parse_to_the_same() {
         let expectations = Expectations::from([
@@ -146,7 +146,7 @@ mod tests {
         assert_eq!(parse(&render(&expectations)).unwrap(), expectations);
     }
 
-    /// Numbers that would make the gate pass everything are refused.
+    /// Promise: numbers with which the gate would pass everything are refused.
     #[test]
     fn senseless_numbers_are_refused() {
         for (count, tolerance) in [
@@ -164,7 +164,8 @@ mod tests {
         assert!(parse(misspelt).is_err());
     }
 
-    /// Blessing keeps a tolerance set by hand, gives a new case the default, drops a gone case.
+    /// Promise: blessing keeps a tolerance set by hand, gives a new case the default, and drops a
+    /// removed case.
     #[test]
     fn blessing_keeps_tolerances_and_drops_gone_cases() {
         let old = Expectations::from([

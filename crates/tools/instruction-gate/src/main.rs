@@ -1,4 +1,5 @@
-//! The instruction gate's program: measures every case and exits 1 when one left its tolerance.
+//! Program of the instruction gate: measures every case and exits 1 if one is outside its
+//! tolerance.
 //!
 //! ```text
 //! cargo run --profile gate --locked -p farleaf-instruction-gate             # compare
@@ -76,7 +77,7 @@ fn main() -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Name and instructions per operation of every case.
+/// Returns the name and the instructions per operation of every case.
 fn measure_all() -> anyhow::Result<Vec<(&'static str, f64)>> {
     let executable = std::env::current_exe().context("where is this program?")?;
     let measure = |case: &'static Case| {

@@ -1,25 +1,26 @@
-//! Comparing what was measured with what was expected, and saying it.
+//! Verdict: compares measurements with expectations, and formats the result.
 
 use std::fmt;
 
 use crate::expectation::{Expectation, Expectations};
 
-/// How a case stands to its expectation.
+/// Result of a case compared with its expectation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     /// Within the tolerance.
     Ok,
-    /// More instructions than the tolerance allows: a regression.
+    /// More instructions than the tolerance permits: a regression.
     Above,
-    /// Fewer instructions than the tolerance allows: an improvement that must be written down, or
-    /// the next regression up to the old number would pass unseen.
+    /// Fewer instructions than the tolerance permits: an improvement that must be recorded.
+    /// Otherwise the next regression up to the old number would not be noticed.
     Below,
     /// The case has no expectation yet.
     Unexpected,
 }
 
 impl Outcome {
-    /// Judges a measured number of instructions per operation; the tolerance's edge is within.
+    /// Compares a measured number of instructions per operation with its expectation; a deviation
+    /// equal to the tolerance passes.
     pub fn of(expected: Option<&Expectation>, measured: f64) -> Outcome {
         let Some(expected) = expected else {
             return Outcome::Unexpected;
@@ -48,7 +49,7 @@ fn change_percent(expected: &Expectation, measured: f64) -> f64 {
     (measured / expected.instructions_per_operation - 1.0) * 100.0
 }
 
-/// One line of the table.
+/// Line of the table.
 #[derive(Debug, Clone, PartialEq)]
 struct Row {
     case: String,
@@ -56,7 +57,7 @@ struct Row {
     measured: f64,
 }
 
-/// All measured cases beside their expectations; its `Display` is the printed table.
+/// Measured cases with their expectations; its `Display` is the printed table.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Comparison {
     rows: Vec<Row>,
@@ -64,7 +65,7 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    /// Puts each measured case (name, instructions per operation) beside its expectation.
+    /// Compares each measured case (name, instructions per operation) with its expectation.
     pub fn new<'a>(
         expectations: &Expectations,
         measured: impl IntoIterator<Item = (&'a str, f64)>,
@@ -82,7 +83,7 @@ impl Comparison {
         Comparison { rows, gone }
     }
 
-    /// Whether every case is within its tolerance and every expectation has its case.
+    /// Returns whether every case is within its tolerance and every expectation has its case.
     pub fn passes(&self) -> bool {
         let within = |row: &Row| Outcome::of(row.expected.as_ref(), row.measured) == Outcome::Ok;
         self.gone.is_empty() && self.rows.iter().all(within)
@@ -140,7 +141,7 @@ mod tests {
         tolerance_percent: 2.0,
     };
 
-    /// The gate judges both directions and counts the edge itself as within.
+    /// Promise: the gate checks both directions, and a deviation equal to the tolerance passes.
     #[test]
     fn outcome_follows_the_tolerance_in_both_directions() {
         let outcome = |measured| Outcome::of(Some(&EXPECTED), measured);
@@ -152,8 +153,8 @@ mod tests {
         assert_eq!(Outcome::of(None, 100.0), Outcome::Unexpected);
     }
 
-    /// One case out of tolerance, one without expectation or one expectation without case fails
-    /// the whole comparison, and the table names it.
+    /// Promise: one case out of tolerance, one without expectation or one expectation without case
+    /// fails the whole comparison, and the table names it.
     #[test]
     fn a_comparison_passes_only_when_everything_matches() {
         let expectations = Expectations::from([("get".to_owned(), EXPECTED)]);

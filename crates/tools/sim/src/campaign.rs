@@ -1,4 +1,4 @@
-//! Many runs, on all processors, until one breaks a promise.
+//! Campaigns: many runs on all processors, until one breaks a promise.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
@@ -6,40 +6,40 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
 use crate::check::Violation;
-use crate::fabric::world::{Fingerprint, Holding, Nanos};
+use crate::fabric::world::{Fingerprint, LockHolding, Nanos};
 use crate::history::History;
 use crate::plan::{Plan, Profile};
 use crate::plant::Plant;
 use crate::reduce::reduce;
-use crate::run::{Reached, Verdict, run};
+use crate::run::{RareEvents, Verdict, run};
 
-/// Which runs are made, and by how many.
+/// Seeds of a campaign, and its limits.
 #[derive(Clone, Copy, Debug)]
 pub struct Seeds {
-    /// Seed of the first run; the next has the next one. The last is a `u64`, too.
+    /// Seed of the first run. Each later run takes the next seed; the last one fits a `u64`, too.
     pub first: u64,
-    /// How many runs.
+    /// Number of runs.
     pub run_count: u64,
-    /// When to stop even so.
+    /// Time at which the campaign stops even if runs are left.
     pub deadline: Option<Instant>,
-    /// Threads that run.
+    /// Number of threads.
     pub thread_count: usize,
 }
 
-/// What is to be run.
+/// Settings of a campaign.
 #[derive(Clone, Copy, Debug)]
 pub struct Campaign {
-    /// Which plans.
+    /// Seeds to run.
     pub seeds: Seeds,
-    /// What befalls the clients.
+    /// Failure profile of the runs.
     pub profile: Profile,
-    /// A bug that is planted.
+    /// Planted bug, if any.
     pub plant: Option<Plant>,
 }
 
-/// What became of a seed, whose run was made twice.
+/// Result of one seed, whose plan was run twice.
 #[derive(Clone, Debug)]
-pub(crate) struct Made {
+pub(crate) struct SeedResult {
     pub(crate) operation_count: u64,
     pub(crate) duration: Nanos,
     pub(crate) violations: Vec<Violation>,
@@ -48,29 +48,29 @@ pub(crate) struct Made {
 /// A run that broke a promise.
 #[derive(Clone, Debug)]
 pub struct Finding {
-    /// Which run it was, from 0.
+    /// Number of the run, counted from 0.
     pub number: u64,
-    /// Its seed.
+    /// Seed of the run.
     pub seed: u64,
-    /// What it broke.
+    /// Promises that the run broke.
     pub violations: Vec<Violation>,
 }
 
-/// What became of a campaign.
+/// Result of a campaign.
 #[derive(Clone, Debug)]
 pub struct CampaignReport {
-    /// Runs that were made, each twice, with the first seeds; up to the finding, if there is one.
+    /// Runs made, each twice, from the first seed to the finding, if any.
     pub run_count: u64,
-    /// Operations in them.
+    /// Operations in these runs.
     pub operation_count: u64,
-    /// Virtual time in them, in nanoseconds.
+    /// Virtual time of these runs, in nanoseconds.
     pub simulated_ns: u64,
     /// The first run that broke a promise.
     pub finding: Option<Finding>,
 }
 
-/// Runs a campaign, until somebody sets `stop`: then the runs that are under way are the last.
-/// `progress` is told, from any thread, how many runs have been made.
+/// Runs a campaign. Once `stop` is set, the runs in progress are the last. Any thread calls
+/// `progress` with the number of runs made.
 pub fn run_campaign(
     campaign: &Campaign,
     stop: &AtomicBool,
@@ -79,7 +79,7 @@ pub fn run_campaign(
     let make = |seed| {
         let plan = Plan::draw(seed, campaign.profile);
         let verdict = run_twice(&plan, campaign.plant);
-        Made {
+        SeedResult {
             operation_count: plan.operation_count() as u64,
             duration: verdict.duration,
             violations: verdict.violations,
@@ -88,11 +88,11 @@ pub fn run_campaign(
     run_seeds(&campaign.seeds, stop, make, progress)
 }
 
-/// The same, for runs of any kind.
+/// Runs a campaign of any kind of runs; see [`run_campaign`].
 pub(crate) fn run_seeds(
     seeds: &Seeds,
     stop: &AtomicBool,
-    make: impl Fn(u64) -> Made + Sync,
+    make: impl Fn(u64) -> SeedResult + Sync,
     progress: impl Fn(u64) + Sync,
 ) -> CampaignReport {
     let next = AtomicU64::new(0);
@@ -142,7 +142,7 @@ pub(crate) fn run_seeds(
         .into_inner()
         .unwrap_or_else(std::sync::PoisonError::into_inner);
     let finding = findings.into_iter().min_by_key(|finding| finding.number);
-    // Runs with smaller numbers were begun before, and are done; later ones do not count.
+    // Runs with smaller numbers started earlier and are done; later ones do not count.
     let run_count = match &finding {
         Some(finding) => finding.number + 1,
         None => done.into_inner(),
@@ -155,7 +155,7 @@ pub(crate) fn run_seeds(
     }
 }
 
-/// Runs a plan twice and compares: a run that differs from itself proves nothing.
+/// Runs a plan twice and compares the results: a run that is not repeatable proves nothing.
 pub fn run_twice(plan: &Plan, plant: Option<Plant>) -> Verdict {
     let mut first = run_safely(plan, plant, false);
     let second = run_safely(plan, plant, false);
@@ -172,7 +172,7 @@ pub fn run_twice(plan: &Plan, plant: Option<Plant>) -> Verdict {
     first
 }
 
-/// [`run`], in which a panic is a broken promise like any other.
+/// Calls [`run`] and reports a panic as a broken promise.
 pub fn run_safely(plan: &Plan, plant: Option<Plant>, keep_trace: bool) -> Verdict {
     let caught = catch(|| run(plan, plant, keep_trace));
     caught.unwrap_or_else(|panic| Verdict {
@@ -181,13 +181,13 @@ pub fn run_safely(plan: &Plan, plant: Option<Plant>, keep_trace: bool) -> Verdic
         history: History::default(),
         trace: Vec::new(),
         duration: 0,
-        holding: Holding::default(),
-        reached: Reached::default(),
+        holding: LockHolding::default(),
+        rare_events: RareEvents::default(),
     })
 }
 
-/// What a run comes to; a panic of it is a broken promise. A run owns all that it touches, so
-/// whatever a panic leaves half done is not looked at again.
+/// Returns the result of a run, or its panic as a broken promise. A run owns all its data, so
+/// nothing else sees what a panic leaves half done.
 pub(crate) fn catch<R>(run: impl FnOnce() -> R) -> Result<R, Violation> {
     let caught = catch_unwind(AssertUnwindSafe(run));
     caught.map_err(|panic| {
@@ -197,8 +197,8 @@ pub(crate) fn catch<R>(run: impl FnOnce() -> R) -> Result<R, Violation> {
     })
 }
 
-/// The smallest plan that was found to break a promise as the plan of a seed does, and its run with
-/// a trace. Once somebody sets `stop`, it is the smallest so far.
+/// Reduces the plan of a failing seed to the smallest one found that breaks a promise, and returns
+/// it with a traced run. Once `stop` is set, it returns the smallest so far.
 pub fn explain(
     seed: u64,
     profile: Profile,

@@ -1,63 +1,65 @@
-//! What clients did and saw.
+//! Histories: operations of clients and their answers.
 
 use std::collections::BTreeMap;
 
 use farleaf::PageOptions;
 use farleaf_index::LayerKind;
 
-/// One operation on a table, as a client means it. Values are drawn so that no two writes of a run
-/// write the same one.
+/// One operation on a table, as its client requests it. No two writes of a run write the same
+/// value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// Reads a key.
     Get(u64),
-    /// Reads keys with one batch.
+    /// Reads keys in one batch.
     MultiGet(Vec<u64>),
-    /// Writes a key whether present or not.
+    /// Writes a key, present or not.
     Put(u64, u64),
-    /// Writes a key if absent.
+    /// Writes a key if it is absent.
     Insert(u64, u64),
-    /// Writes a key if present.
+    /// Writes a key if it is present.
     Update(u64, u64),
     /// Removes a key.
     Delete(u64),
-    /// Gives a key a value (`None`: removes it) if it is what the client saw of it last.
+    /// Gives a key a value (`None` removes it), if its current value is the one that the client saw
+    /// last.
     CompareSwap(u64, Option<u64>),
-    /// Reads so many records from a key on.
+    /// Reads this many records from a key on.
     Scan(u64, usize),
-    /// Reads so many records below a key, downwards; below the end, if the key is above all.
+    /// Reads this many records in descending order, below a key, or from the end if the key is
+    /// above all.
     ScanReverse(u64, usize),
-    /// Removes keys, each by itself, from one on to another, which stays.
+    /// Removes keys in a range, each by itself; the upper bound stays.
     DeleteRange(u64, u64),
-    /// Fills the table, if it is empty, with all these.
+    /// Loads all these records if the table is empty.
     Load(Vec<(u64, u64)>),
-    /// Makes the table that comes and goes, like this, and opens it.
+    /// Creates and opens the second table with these properties.
     Create(TableShape),
-    /// Drops the table that comes and goes.
+    /// Drops the second table.
     Drop,
-    /// Opens the table that comes and goes.
+    /// Opens the second table.
     Open,
     /// Lists all tables.
     List,
-    /// The same on the table that comes and goes, as the client has it open.
+    /// Executes an operation on the second table, as the client has it open.
     Other(Box<Operation>),
 }
 
-/// How a client makes the table that comes and goes.
+/// Properties with which a client creates the second table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TableShape {
-    /// Its search layer.
+    /// Search layer of the table.
     pub layer: LayerKind,
     /// Slots of its leaves.
     pub slots: u64,
-    /// How full a load makes them.
+    /// Percentage of a leaf's slots that a load fills.
     pub fill_percent: u8,
-    /// What its pages are like, if its keys and values are byte strings.
+    /// Options of its pages, if its keys and values are byte strings.
     pub pages: Option<PageOptions>,
 }
 
 impl Operation {
-    /// What it does, whichever table it is on.
+    /// Returns the operation without its table.
     pub fn on_table(&self) -> &Self {
         match self {
             Self::Other(inner) => inner,
@@ -65,7 +67,7 @@ impl Operation {
         }
     }
 
-    /// The key that it writes, if it writes one.
+    /// Returns the key that the operation writes, if any.
     pub fn written_key(&self) -> Option<u64> {
         match self {
             Self::Put(key, _)
@@ -77,7 +79,7 @@ impl Operation {
         }
     }
 
-    /// Whether it can put something into an empty table.
+    /// Returns whether the operation can put a record into an empty table.
     pub fn can_fill(&self) -> bool {
         matches!(
             self,
@@ -86,103 +88,103 @@ impl Operation {
     }
 }
 
-/// What an operation told its client.
+/// Answer of an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// Values of the keys that were read, in their order.
     Values(Vec<Option<u64>>),
-    /// What was there before a write, and what is there after it.
+    /// State of a key before and after a write.
     Changed {
-        /// Before.
+        /// State before.
         from: Option<u64>,
-        /// After.
+        /// State after.
         to: Option<u64>,
     },
-    /// Whether something was there before a write, which does not say what; and what is there
+    /// Whether a key was present before a write, which does not return its value, and its state
     /// after it.
     Wrote {
-        /// Before.
+        /// Whether the key was present before.
         was_present: bool,
-        /// After.
+        /// State after.
         to: Option<u64>,
     },
-    /// All keys of a range were absent once; so many of them because they were removed.
+    /// All keys of a range were absent at some moment; this many of them were removed.
     Cleared(u64),
     /// Records of a scan, and whether it stopped at the end of the table.
     Records(Vec<(u64, u64)>, bool),
-    /// The table was filled.
+    /// The table was loaded.
     Loaded,
-    /// The table with this number was made.
+    /// The table with this number was created.
     Created(u32),
-    /// There was one already.
+    /// The table already exists.
     Exists,
     /// The table with this number was opened.
     Opened(u32),
-    /// There was none.
+    /// The table does not exist.
     Absent,
-    /// The table is gone.
+    /// The table was dropped.
     Dropped,
     /// Names and numbers of all tables, ascending.
     Listed(Vec<(String, u32)>),
-    /// It was refused, and nothing has changed; but for a load, of which something may be in the
-    /// table that was dropped meanwhile, and for a creation of a table that was dropped before it
-    /// was open.
+    /// The operation was refused without an effect. Two exceptions: a load may have put records
+    /// into a table that was dropped meanwhile, and a creation may have created a table that was
+    /// dropped before it was open.
     Nothing(Refusal),
-    /// It failed, and nobody knows what it did.
+    /// The operation failed with an unknown outcome.
     Unknown(String),
-    /// It met a node that is lost (U4): nobody knows what it did, and it has told nothing.
+    /// The operation needed a lost node: its outcome is unknown, and it has returned no data.
     NodeLost,
 }
 
 impl Answer {
-    /// Whether nobody knows what the operation did.
+    /// Returns whether the outcome of the operation is unknown.
     pub fn is_unknown(&self) -> bool {
         matches!(self, Self::Unknown(_) | Self::NodeLost)
     }
 }
 
-/// Why an operation was refused.
+/// Reason why an operation was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// The table was dropped.
     TableDropped,
     /// The node does not know the session.
     SessionUnknown,
-    /// The session was cut off in the middle of something.
+    /// The session was cut off in the middle of an operation.
     SessionBroken,
-    /// The pool has no room.
+    /// The pool is full.
     Full,
-    /// A load met a table that has something in it.
+    /// A load found a table that is not empty.
     TableNotEmpty,
 }
 
-/// Number of the table that a run begins with, which nobody drops.
+/// Number of the table with which a run begins, and which is never dropped.
 pub const MAIN_TABLE: u32 = 1;
 
-/// Whose the last scan of a run is: the judge's.
+/// Client number of the last scan of a run, made by the final check.
 pub const FINAL_CHECK: u32 = u32::MAX;
 
 /// One operation of a history.
 #[derive(Clone, Debug)]
 pub struct Event {
-    /// Whose.
+    /// Number of the client.
     pub client: u32,
-    /// What.
+    /// Operation that was called.
     pub operation: Operation,
-    /// The number of the table that it was on; `None`: it was on the catalog.
+    /// Number of the operation's table; `None` if it was on the catalog.
     pub table: Option<u32>,
-    /// What a compare-and-swap compared with.
+    /// Expected value of a compare-and-swap.
     pub expected: Option<u64>,
-    /// When it was called: events of a history are numbered, calls and answers alike.
+    /// Moment of the call: calls and answers of a history are numbered together.
     pub called: u64,
-    /// When it was answered; `None`: never.
+    /// Moment of the answer; `None` if there was none.
     pub answered: Option<u64>,
-    /// With what.
+    /// Answer of the operation.
     pub answer: Option<Answer>,
 }
 
 impl Event {
-    /// Whether it made a table, or may have and was not told.
+    /// Returns whether the operation created the table, or may have created it without an answer.
     pub fn may_have_made(&self, table: u32) -> bool {
         match (&self.operation, &self.answer) {
             (_, Some(Answer::Created(created))) => *created == table,
@@ -191,7 +193,7 @@ impl Event {
         }
     }
 
-    /// Whether it made a table, and was told that somebody has dropped it before it was open.
+    /// Returns whether the operation created a table that was dropped before it was open.
     pub fn made_what_was_dropped(&self) -> bool {
         let is_dropped = self.answer == Some(Answer::Nothing(Refusal::TableDropped));
         matches!(self.operation, Operation::Create(_)) && is_dropped
@@ -201,17 +203,17 @@ impl Event {
 /// Operations in the order of their calls.
 #[derive(Clone, Debug, Default)]
 pub struct History {
-    /// The operations.
+    /// Calls, with their answers.
     pub events: Vec<Event>,
-    /// When something first befell a client that its session need not survive.
+    /// Moment of each client's first fault that its session need not survive.
     pub befallen: BTreeMap<u32, u64>,
-    /// When the node lost its memory.
+    /// Moment at which the node lost its memory.
     pub lost: Option<u64>,
     moment: u64,
 }
 
 impl History {
-    /// Notes a call; returns its number, for the answer.
+    /// Records a call; returns its number, for the answer.
     pub fn call(
         &mut self,
         client: u32,
@@ -231,7 +233,7 @@ impl History {
         self.events.len() - 1
     }
 
-    /// Notes an answer.
+    /// Records an answer.
     pub fn answer(&mut self, call: usize, answer: Answer) {
         self.moment += 1;
         let event = &mut self.events[call];
@@ -239,19 +241,19 @@ impl History {
         event.answer = Some(answer);
     }
 
-    /// Notes that something befalls a client.
-    pub fn befall(&mut self, client: u32) {
+    /// Records a fault of a client.
+    pub fn record_fault(&mut self, client: u32) {
         self.moment += 1;
         self.befallen.entry(client).or_insert(self.moment);
     }
 
-    /// Notes that the node loses its memory.
+    /// Records that the node loses its memory.
     pub fn lose_node(&mut self) {
         self.moment += 1;
         self.lost.get_or_insert(self.moment);
     }
 
-    /// Numbers of the tables that operations were on, ascending.
+    /// Returns the numbers of the tables of all operations, ascending.
     pub fn tables(&self) -> Vec<u32> {
         let mut tables: Vec<u32> = self.events.iter().filter_map(|event| event.table).collect();
         tables.sort_unstable();
@@ -259,7 +261,7 @@ impl History {
         tables
     }
 
-    /// The operations on one table, as if there were no other.
+    /// Returns the operations on one table, as if it were the only one.
     #[must_use]
     pub fn of_table(&self, table: u32) -> Self {
         let on_it = self
@@ -277,7 +279,7 @@ impl History {
         }
     }
 
-    /// The operations for a reader, one per line.
+    /// Returns the operations as text, one per line.
     pub fn lines(&self) -> impl Iterator<Item = String> {
         self.events.iter().map(|event| {
             let answered = event

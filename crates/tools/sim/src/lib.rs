@@ -1,25 +1,24 @@
-//! The simulator: judge of correctness.
+//! Simulator: checks correctness against random failures.
 //!
-//! Everything happens in virtual time, on one thread, and follows from one seed: which client goes
-//! on when, how long a batch takes, in which order its words are read and written, who dies where.
-//! So a disaster that was met once can be met again, looked at, and made smaller.
+//! A run takes place in virtual time, on one thread, and one seed decides it: which client runs
+//! when, how long a batch takes, in which order its words are read and written, which clients die
+//! and where. A failure can therefore be repeated, traced, and reduced.
 //!
-//! | module | what it holds |
+//! | module | content |
 //! |---|---|
 //! | [`fabric`] | a fabric in virtual time that uses every freedom of the contract |
-//! | [`nic`] | a network that takes time, and does nothing else: for performance |
-//! | [`experiment`] | many clients on loaded tables over that network, measured |
+//! | [`nic`] | a network without faults that only takes time: for performance |
+//! | [`experiment`] | measurements of many clients on loaded tables over that network |
 //! | [`figures`] | the figures of papers, drawn from experiments |
-//! | [`random`] | where all chance comes from |
-//! | [`exchange`] | calls over one-sided WRITEs, judged |
+//! | [`exchange`] | checks of calls over one-sided WRITEs |
 //! | [`plan`] | one run as a value: table, clients, operations, faults |
 //! | [`node`], [`session`] | the memory node and the clients of a run: the real code |
-//! | [`run`](mod@run) | a plan, run to its end and judged |
-//! | [`strings`] | what a plan's numbers stand for on tables of byte strings |
-//! | [`history`] | what clients did and saw |
-//! | [`check`] | what must hold, each promise in a file of its own |
-//! | [`plant`] | bugs that can be planted, to see that they are found |
-//! | [`mod@reduce`] | a smaller plan that breaks the same promise |
+//! | [`run`](mod@run) | runs a plan to its end and checks it |
+//! | [`strings`] | meaning of a plan's numbers on tables of byte strings |
+//! | [`history`] | operations of clients and their answers |
+//! | [`check`] | promises, each in a file of its own |
+//! | [`plant`] | bugs that can be planted, to test the checks |
+//! | [`mod@reduce`] | reduction of a plan that breaks a promise |
 //! | [`campaign`] | many runs on all processors |
 
 #![forbid(unsafe_code)]
@@ -35,7 +34,6 @@ pub mod nic;
 pub mod node;
 pub mod plan;
 pub mod plant;
-pub mod random;
 pub mod reduce;
 pub mod run;
 pub mod session;

@@ -1,4 +1,4 @@
-//! The memory node of a run: the real session table and the real sweep, in the simulated world.
+//! Memory node of a run: the real session table and the real sweep, in the simulated world.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -7,23 +7,23 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, channel};
 
+use farleaf_base::{NodeId, OwnerWord, RemoteAddr, SequenceNumber, TableId};
 use farleaf_executor::block_on;
 use farleaf_fabric::{Batch, Endpoint, Windows};
 use farleaf_index::load::{LoadPlan, create_table};
 use farleaf_index::{IndexError, LayerKind};
-use farleaf_leaf::{LeafAccess, LeafGeometry};
-use farleaf_node::calls::dispatcher::Pile;
-use farleaf_node::calls::{Desk, Dispatcher, Receptionist, TableServer};
+use farleaf_leaf::words::{LeafAccess, LeafGeometry};
+use farleaf_node::calls::dispatcher::TaskBatch;
+use farleaf_node::calls::{Dispatcher, RingAssigner, RingRegistry, TableServer};
 use farleaf_node::members::Draining;
 use farleaf_node::retrain::{RetrainPolicy, Retrainer};
 use farleaf_node::sessions::{AgentEvent, Sessions};
-use farleaf_node::sweep::Keeper;
-use farleaf_region::catalog::{CatalogEntry, EntryState, TableKind, TableRecord, live_word};
-use farleaf_region::layout::ChunkIndex;
-use farleaf_region::members::{Member, MemberState, write_member};
-use farleaf_region::session::{HEARTBEAT_DRAINED, heartbeat_addr, is_fenced, life_of};
-use farleaf_region::{PoolLayout, RegionLayout, Superblock};
-use farleaf_types::{NodeId, OwnerWord, RemoteAddr, SequenceNumber, TableId};
+use farleaf_node::sweep::MemoryMaintainer;
+use farleaf_pool::catalog::{CatalogEntry, EntryState, TableKind, TableRecord, live_word};
+use farleaf_pool::layout::ChunkIndex;
+use farleaf_pool::members::{Member, MemberState, write_member};
+use farleaf_pool::session::{HEARTBEAT_DRAINED, heartbeat_addr, is_fenced, life_of};
+use farleaf_pool::{NodeLayout, PoolLayout, Superblock};
 
 use crate::fabric::endpoint::{SimEndpoint, SimWindows, StillEndpoint};
 use crate::fabric::executor::sleep;
@@ -31,52 +31,52 @@ use crate::fabric::world::{ClientId, Nanos, NodeLife, SharedWorld};
 use crate::plant::Plant;
 use crate::workers::still_worker;
 
-/// Of each node: enough for every table of words that a run makes.
+/// Size of each node's memory: enough for every table of numbers that a run creates.
 pub const REGION_SIZE_BYTES: u64 = 4 << 20;
-/// Name of the table that a run begins with.
+/// Name of the table with which a run begins.
 pub const TABLE_NAME: &str = "simulated";
 /// Error bound of tables' models.
 const EPSILON_KEYS: f64 = 16.0;
-/// Time between two looks of the agent, in virtual time.
+/// Time between two ticks of the agent, in virtual time.
 const AGENT_TICK: Nanos = 20_000;
-/// The same of one that retrains.
+/// Time between two ticks of an agent that retrains, in virtual time.
 pub const RETRAINER_TICK: Nanos = 4_000;
 
-/// The node.
+/// Simulated memory node.
 pub struct Node {
-    /// Where everything happens.
+    /// World of the run.
     pub world: SharedWorld,
-    /// Its region's parts.
+    /// Layout of its memory.
     pub layout: PoolLayout,
     sessions: RefCell<Sessions<StillEndpoint>>,
-    /// Whose sessions there have been, by their words.
+    /// Clients of all sessions so far, by their owner words.
     clients: RefCell<BTreeMap<u64, ClientId>>,
     events: Receiver<AgentEvent>,
-    /// As which the agent works.
+    /// Client and session of the agent.
     agent: Cell<Option<(ClientId, OwnerWord)>>,
-    /// As which workers and trainers work in the run, the longest there first.
-    hired: RefCell<Vec<ClientId>>,
-    desk: Arc<Desk>,
+    /// Clients of the workers and trainers in the run, oldest first.
+    worker_session: RefCell<Vec<ClientId>>,
+    ring_registry: Arc<RingRegistry>,
     server: Arc<TableServer>,
-    /// Sessions that have ended and not said that they hold nothing; of agents, those for which a
+    /// Sessions that ended without reporting that they hold nothing; for agents, those for which a
     /// sweep was due.
     holding_count: Cell<u64>,
     /// Whether sessions can make calls.
     takes_calls: Cell<bool>,
-    /// What answers calls while the world stands still.
+    /// Dispatcher that answers calls while virtual time stands still.
     still_dispatcher: RefCell<Dispatcher>,
 }
 
-/// A fresh region.
-fn make_region(still: &StillEndpoint, node: NodeId) -> RegionLayout {
-    let word_count = still.region_word_count(node);
+/// Formats a fresh memory.
+fn make_memory(still: &StillEndpoint, node: NodeId) -> NodeLayout {
+    let word_count = still.memory_word_count(node);
     let size_bytes = word_count.expect("there is such a node") * 8;
     let superblock = Superblock::new(size_bytes, 1).expect("large enough");
     let mut batch = Batch::new();
-    let place = RegionLayout::superblock_addr(node);
+    let place = NodeLayout::superblock_addr(node);
     batch.write(place, &superblock.encode());
-    block_on(still.execute(&mut batch), || 0).expect("inside the region");
-    RegionLayout { node, superblock }
+    block_on(still.execute(&mut batch), || 0).expect("inside the memory");
+    NodeLayout { node, superblock }
 }
 
 impl core::fmt::Debug for Node {
@@ -86,27 +86,27 @@ impl core::fmt::Debug for Node {
 }
 
 impl Node {
-    /// A node with a fresh region, and further ones beside it if the world has more than one.
+    /// Creates a node with a fresh memory, and further nodes if the world has more than one.
     ///
     /// # Panics
-    /// The region is too small, which it is not.
+    /// The memory is too small, which it is not.
     pub fn new(world: &SharedWorld) -> Rc<Self> {
         let still = StillEndpoint::new(world);
-        let layout = PoolLayout::from(make_region(&still, NodeId(0)));
+        let layout = PoolLayout::from(make_memory(&still, NodeId(0)));
         let node_count = world.borrow().node_count();
         for number in 1..node_count {
             let member = Member {
-                layout: make_region(&still, NodeId(number)),
+                layout: make_memory(&still, NodeId(number)),
                 address: format!("simulated:{number}"),
             };
             let written = write_member(&still, &layout, &member, MemberState::Active);
-            block_on(written, || 0).expect("inside the region");
+            block_on(written, || 0).expect("inside the memory");
             layout.members().learn(member, MemberState::Active);
         }
         let (sender, events) = channel();
         let home = *layout.home();
-        let home_word_count = still.region_word_count(home.node).expect("it is there");
-        let desk = Arc::<Desk>::default();
+        let home_word_count = still.memory_word_count(home.node).expect("it is there");
+        let ring_registry = Arc::<RingRegistry>::default();
         Rc::new(Self {
             world: SharedWorld::clone(world),
             layout,
@@ -114,45 +114,45 @@ impl Node {
             clients: RefCell::default(),
             events,
             agent: Cell::default(),
-            hired: RefCell::default(),
-            still_dispatcher: RefCell::new(Dispatcher::new(Arc::clone(&desk))),
-            desk,
+            worker_session: RefCell::default(),
+            still_dispatcher: RefCell::new(Dispatcher::new(Arc::clone(&ring_registry))),
+            ring_registry,
             server: Arc::new(TableServer::new(home_word_count * 8)),
             holding_count: Cell::default(),
             takes_calls: Cell::new(false),
         })
     }
 
-    /// From now on whoever needs memory gets what was given back before, as in a pool that has been
-    /// full: what is used too early is somebody else's.
+    /// From now on allocations get memory that was freed before, as in a pool that has been full:
+    /// memory that is reused too early then belongs to another user.
     ///
     /// # Panics
-    /// The region has no such word, which it has.
+    /// The memory has no such word, which it has.
     pub fn hand_out_all(&self) {
         let still = StillEndpoint::new(&self.world);
         let mut batch = Batch::new();
-        for region in self.layout.regions() {
-            batch.write_word(region.alloc_num(), region.superblock.chunk_count);
+        for memory in self.layout.memories() {
+            batch.write_word(memory.alloc_num(), memory.superblock.chunk_count);
         }
-        block_on(still.execute(&mut batch), || 0).expect("inside the region");
+        block_on(still.execute(&mut batch), || 0).expect("inside the memory");
     }
 
-    /// What a process that opens the pool now knows of it. Each learns by itself what becomes of
-    /// the nodes.
+    /// Returns what a process that opens the pool now knows of it. Each process learns the fate of
+    /// the nodes by itself.
     ///
     /// # Panics
-    /// The region has no table of nodes, which it has.
+    /// The memory has no table of nodes, which it has.
     pub fn open(&self) -> PoolLayout {
         let layout = PoolLayout::from(*self.layout.home());
         if self.world.borrow().node_count() > 1 {
             let still = StillEndpoint::new(&self.world);
             let refreshed = layout.members().refresh(&still, &layout);
-            block_on(refreshed, || 0).expect("inside the region");
+            block_on(refreshed, || 0).expect("inside the memory");
         }
         layout
     }
 
-    /// U5, the home's part: the node is to be left. Not if it is lost or draining already.
+    /// Starts to drain a node, as the home does, unless it is lost or draining already.
     pub async fn drain(&self, node: NodeId) {
         let members = self.layout.members();
         let Some(member) = members.get(node).cloned() else {
@@ -163,8 +163,8 @@ impl Node {
         }
     }
 
-    /// U4: the node is gone, and the home says so at once. False: there is no such node, or nothing
-    /// is on it any more.
+    /// Loses a node, which the home announces at once. Returns false if the node does not exist, or
+    /// has no data anymore.
     pub fn lose_member(&self, node: NodeId) -> bool {
         let members = self.layout.members();
         let (Some(member), Some(state)) = (members.get(node).cloned(), members.state(node)) else {
@@ -178,7 +178,8 @@ impl Node {
         true
     }
 
-    /// U3: the entry, then the home's own knowledge, then a number that processes see.
+    /// Sets a node's state: first its entry, then the home's own knowledge, then a number that
+    /// processes see.
     async fn set_state(&self, member: Member, state: MemberState) {
         let still = StillEndpoint::new(&self.world);
         let written = write_member(&still, &self.layout, &member, state).await;
@@ -189,13 +190,13 @@ impl Node {
         still.execute(&mut batch).await.expect("the home is there");
     }
 
-    /// Whether a node is to be left, and has not been.
+    /// Returns whether a node is draining and has not left yet.
     pub fn is_draining(&self) -> bool {
         let mut all = self.layout.members().all();
         all.any(|(_, state)| state == MemberState::Draining)
     }
 
-    /// V5: nodes that have left are stopped.
+    /// Stops nodes that have left.
     pub fn stop_left(&self) {
         for (member, state) in self.layout.members().all() {
             let node = member.layout.node;
@@ -206,10 +207,10 @@ impl Node {
         }
     }
 
-    /// A session for a client.
+    /// Registers a session for a client.
     ///
     /// # Panics
-    /// There are more sessions than a region has, which no run opens.
+    /// There are more sessions than a node's memory has, which no run opens.
     pub fn register(&self, client: ClientId) -> OwnerWord {
         let opened = self.sessions.borrow_mut().open(client.0);
         let owner = opened.expect("a run opens few sessions");
@@ -217,8 +218,8 @@ impl Node {
         owner
     }
 
-    /// What writes into windows of sessions, in the name of somebody on the node, for whom the
-    /// world may stand still.
+    /// Returns a writer into windows of sessions, on behalf of a client of the node. Virtual time
+    /// may stand still for it.
     pub fn windows(&self, writer: ClientId, is_still: bool) -> impl Windows {
         SimWindows {
             world: &self.world,
@@ -230,7 +231,7 @@ impl Node {
         }
     }
 
-    /// F6 and S2: lets no verb of the client take effect any more, and says so.
+    /// Fences a client (FABRIC-6) and records that: none of its verbs takes effect anymore.
     pub fn fence(&self, client: ClientId, owner: OwnerWord) {
         self.world.borrow_mut().fence(client);
         let is_agent = self.agent.get().is_some_and(|(_, agent)| agent == owner);
@@ -240,7 +241,7 @@ impl Node {
         self.sessions.borrow_mut().close(owner);
     }
 
-    /// Whether a session has not been fenced yet, and has not said that it holds nothing any more.
+    /// Returns whether a session is not fenced yet, and has not reported that it holds nothing.
     fn is_holding(&self, owner: OwnerWord) -> bool {
         let life = life_of(&self.layout, owner).zip(owner.holder());
         let Some(((place, incarnation), (session, _))) = life else {
@@ -251,15 +252,16 @@ impl Node {
         !is_fenced(incarnation, word(place)) && heartbeat != HEARTBEAT_DRAINED
     }
 
-    /// How many sessions, but for agents', have ended without saying that they hold nothing.
+    /// Returns the number of sessions, except agents', that ended without reporting that they hold
+    /// nothing.
     pub fn holding_count(&self) -> u64 {
         self.holding_count.get()
     }
 
-    /// Makes a table while the world stands still.
+    /// Creates a table while virtual time stands still.
     ///
     /// # Errors
-    /// The region is full.
+    /// The memory is full.
     pub fn create_table(
         &self,
         (kind, entry_count_max): (LayerKind, u32),
@@ -269,7 +271,7 @@ impl Node {
         let endpoint = StillEndpoint::new(&self.world);
         let owner = self.register(ClientId(u32::MAX));
         let mut batch = Batch::new();
-        // As a session would: the numbers of tables and of loads come from one counter.
+        // Like a session: the numbers of tables and of loads come from one counter.
         let slot = batch.fetch_add(self.layout.table_num(), 1);
         block_on(endpoint.execute(&mut batch), || 0)?;
         let id = TableId(batch.previous(slot) as u32 + 1);
@@ -318,19 +320,19 @@ impl Node {
         })
     }
 
-    /// The catalog's entry of the table, as it is now; `None` when the node has lost it.
+    /// Returns the current catalog entry of the table; `None` after the node has lost it.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// The entry cannot be read.
     pub fn entry(&self) -> Result<Option<CatalogEntry>, IndexError> {
         let keeper = self.keeper(StillEndpoint::new(&self.world), OwnerWord::FREE);
         let entries = block_on(keeper.catalog(), || 0)?;
         Ok(entries.into_iter().next())
     }
 
-    /// The node's own way into its region.
-    pub fn keeper<E: Endpoint>(&self, endpoint: E, owner: OwnerWord) -> Keeper<E> {
-        Keeper {
+    /// Returns the node's own access to its memory.
+    pub fn keeper<E: Endpoint>(&self, endpoint: E, owner: OwnerWord) -> MemoryMaintainer<E> {
+        MemoryMaintainer {
             blocks: farleaf_node::sweep::BlockSweepers::default(),
             endpoint,
             layout: self.layout.clone(),
@@ -338,8 +340,9 @@ impl Node {
         }
     }
 
-    /// The agent: frees what was dropped, and sweeps when it hears of a death, until `is_over`. Its
-    /// verbs take time and are torn like everybody's. Returns the last failure, if there was one.
+    /// Runs the agent until `is_over`: it frees dropped tables, and sweeps when it learns of a
+    /// death. Its verbs take time and are torn like those of any client. Returns the last failure,
+    /// if there was one.
     pub async fn run_agent(
         &self,
         plant: Option<Plant>,
@@ -353,11 +356,11 @@ impl Node {
         let world = SharedWorld::clone(&self.world);
         let clock = move || world.borrow().now();
         let retrainer = policy.map(|policy| Retrainer::new(policy, clock));
-        let receptionist = self.takes_calls.get().then(|| self.receptionist());
+        let ring_assigner = self.takes_calls.get().then(|| self.ring_assigner());
         let stop = AtomicBool::new(false);
-        // T5: another agent may have died before this one.
+        // Another agent may have died before this one started.
         let (mut is_due, mut failed) = (retrainer.is_some(), None);
-        // Value blocks that wait are swept again, and hold up nobody.
+        // Value blocks that wait are swept again, without blocking other work.
         let mut is_left = false;
         let mut draining = Draining::default();
         while !is_over() {
@@ -374,22 +377,22 @@ impl Node {
             if let Err(error) = keeper.reclaim().await {
                 failed = Some(error.into());
             }
-            if let Some(receptionist) = &receptionist
-                && let Err(error) = receptionist.tick(&keeper).await
+            if let Some(ring_assigner) = &ring_assigner
+                && let Err(error) = ring_assigner.tick(&keeper).await
             {
                 failed = Some(error.into());
             }
-            is_due |= self.hears_of_deaths();
+            is_due |= self.has_fenced_holders();
             let had_deaths = is_due;
             if is_due || is_left {
-                // A sweep that fails, or waits for nobody any longer (W6), is tried again.
+                // A sweep that fails, or is no longer needed, is tried again.
                 match keeper.sweep().await {
                     Ok(report) => {
                         is_due = report.given_up_count > 0;
                         is_left = report.waiting_count > 0;
                         if had_deaths {
-                            retrainer.iter().for_each(Retrainer::look_again);
-                            receptionist.iter().for_each(Receptionist::look_again);
+                            retrainer.iter().for_each(Retrainer::rescan);
+                            ring_assigner.iter().for_each(RingAssigner::rescan);
                         }
                     }
                     Err(error) => failed = Some(error),
@@ -407,48 +410,48 @@ impl Node {
             }
         }
         if is_due || is_left {
-            // It may hold what it would have swept.
+            // The agent may hold what it would have swept.
             self.holding_count.update(|count| count + 1);
         }
         self.fence(keeper.endpoint.client(), owner);
         failed
     }
 
-    /// From now on sessions can make calls.
+    /// Enables calls of sessions from now on.
     pub fn take_calls(&self) {
         self.takes_calls.set(true);
     }
 
-    /// Whether they can.
+    /// Returns whether sessions can make calls.
     pub fn takes_calls(&self) -> bool {
         self.takes_calls.get()
     }
 
-    /// Which sessions have rings.
-    pub fn desk(&self) -> Arc<Desk> {
-        Arc::clone(&self.desk)
+    /// Returns the assignment of rings to sessions.
+    pub fn ring_registry(&self) -> Arc<RingRegistry> {
+        Arc::clone(&self.ring_registry)
     }
 
-    /// The tables that the node holds in memory of its own.
+    /// Returns the tables that the node holds in memory of its own.
     pub fn server(&self) -> &TableServer {
         &self.server
     }
 
-    fn receptionist(&self) -> Receptionist {
-        Receptionist::new(self.desk(), Arc::clone(&self.server))
+    fn ring_assigner(&self) -> RingAssigner {
+        RingAssigner::new(self.ring_registry(), Arc::clone(&self.server))
     }
 
-    /// Does what is due for calls while the world stands still: sessions get rings, and requests
-    /// are answered.
+    /// Executes the due work for calls while virtual time stands still: assigns rings, and answers
+    /// requests.
     ///
     /// # Panics
-    /// The region is not there, which it is.
+    /// The memory does not exist, which it does.
     pub fn answer_still(&self) {
         let keeper = self.keeper(StillEndpoint::new(&self.world), OwnerWord::FREE);
         self.tend_desk(&keeper);
         let worker = still_worker(self, None);
         let mut dispatcher = self.still_dispatcher.borrow_mut();
-        let mut pile = Pile {
+        let mut pile = TaskBatch {
             tasks: Vec::new(),
             count_max: usize::MAX,
         };
@@ -459,26 +462,26 @@ impl Node {
         for task in pile.tasks {
             let way = (&keeper.endpoint, &self.layout, &windows);
             let answered = task.answer(way, &mut batch, (&self.server, &worker));
-            block_on(answered, || 0).expect("inside the region");
+            block_on(answered, || 0).expect("inside the memory");
         }
-        block_on(worker.close(), || 0).expect("inside the region");
+        block_on(worker.close(), || 0).expect("inside the memory");
     }
 
-    /// Takes the rings of all sessions that have ended back, and those that agents left which died,
-    /// while the world stands still. False: somebody holds some of them for ever (J2).
+    /// Reclaims the rings of all ended sessions, and those left behind by dead agents, while
+    /// virtual time stands still. Returns false if some of them can never be reclaimed.
     ///
     /// # Panics
-    /// The region is not there, which it is.
-    pub fn close_desk(&self, keeper: &Keeper<StillEndpoint>) -> bool {
+    /// The memory does not exist, which it does.
+    pub fn close_ring_registry(&self, keeper: &MemoryMaintainer<StillEndpoint>) -> bool {
         self.tend_desk(keeper);
         let mut dispatcher = self.still_dispatcher.borrow_mut();
-        *dispatcher = Dispatcher::new(self.desk());
+        *dispatcher = Dispatcher::new(self.ring_registry());
         self.tend_desk(keeper);
-        self.desk.is_empty()
+        self.ring_registry.is_empty()
     }
 
-    fn tend_desk(&self, keeper: &Keeper<StillEndpoint>) {
-        block_on(self.receptionist().tick(keeper), || 0).expect("inside the region");
+    fn tend_desk(&self, keeper: &MemoryMaintainer<StillEndpoint>) {
+        block_on(self.ring_assigner().tick(keeper), || 0).expect("inside the memory");
     }
 
     fn begin_agent(&self, client: ClientId, owner: OwnerWord) {
@@ -488,37 +491,39 @@ impl Node {
         world.watch_locks(client, owner, leaves_from);
     }
 
-    /// As which the agent works, if there is one.
+    /// Returns the agent's client, if there is an agent.
     pub fn agent_client(&self) -> Option<ClientId> {
         self.agent.get().map(|(client, _)| client)
     }
 
-    /// A worker or trainer has a session.
-    pub fn hire(&self, client: ClientId) {
-        self.hired.borrow_mut().push(client);
+    /// Records that a worker or trainer has a session.
+    pub fn open_worker_session(&self, client: ClientId) {
+        self.worker_session.borrow_mut().push(client);
     }
 
-    /// It has none any more.
-    pub fn dismiss(&self, client: ClientId) {
-        self.hired.borrow_mut().retain(|hired| *hired != client);
+    /// Records that a worker or trainer has no session anymore.
+    pub fn end_worker_session(&self, client: ClientId) {
+        self.worker_session
+            .borrow_mut()
+            .retain(|worker_session| *worker_session != client);
     }
 
-    /// As which one of those works that have a session, counted around.
+    /// Returns the client of a worker or trainer with a session; numbers wrap around.
     pub fn worker_client(&self, number: usize) -> Option<ClientId> {
-        let hired = self.hired.borrow();
-        let index = number.checked_rem(hired.len())?;
-        Some(hired[index])
+        let worker_session = self.worker_session.borrow();
+        let index = number.checked_rem(worker_session.len())?;
+        Some(worker_session[index])
     }
 
-    /// The agent has stopped, wherever it was: no verb of it takes effect any more.
+    /// Fences the agent, which has stopped at any point: none of its verbs takes effect anymore.
     pub fn fence_agent(&self) {
         if let Some((client, owner)) = self.agent.take() {
             self.fence(client, owner);
         }
     }
 
-    /// Whether a session has been fenced that may hold something.
-    fn hears_of_deaths(&self) -> bool {
+    /// Returns whether a session has been fenced that may hold something.
+    fn has_fenced_holders(&self) -> bool {
         let mut has_died = false;
         while let Ok(event) = self.events.try_recv() {
             has_died |= matches!(event, AgentEvent::Fenced(_));

@@ -1,6 +1,6 @@
-//! One run as a value: everything that is decided before it begins. What the world draws while it
-//! runs follows from the seed and the plan, so a plan that lost an operation or a fault is another
-//! run, which may break the same promise.
+//! Plans: all decisions about a run that are made before it begins. The seed and the plan determine
+//! what the world draws during the run. A plan without one of its operations or faults is thus
+//! another run, which may break the same promise.
 
 mod bytes;
 mod mishap;
@@ -14,7 +14,7 @@ use farleaf_index::tree::node::ENTRY_COUNT_MAX;
 use farleaf_node::retrain::RetrainPolicy;
 
 use bytes::draw_bytes;
-pub use mishap::{Fault, Mishap, Profile, UnknownProfile, When};
+pub use mishap::{Fault, FaultKind, FaultMoment, Profile, UnknownProfile};
 use mishap::{
     draw_faults, draw_node_faults, draw_retraining_faults, draw_when, draw_worker_faults,
 };
@@ -25,76 +25,75 @@ use operations::{
 use crate::fabric::Freedoms;
 use crate::history::Operation;
 use crate::node::{REGION_SIZE_BYTES, RETRAINER_TICK};
-use crate::random::Random;
-use crate::strings::Strings;
+use crate::strings::StringMap;
+use farleaf_base::random::Random;
 
-/// The table of a run.
+/// Table of a run.
 #[derive(Clone, Debug)]
 pub struct TablePlan {
-    /// Its search layer.
+    /// Search layer of the table.
     pub layer: LayerKind,
     /// Slots of its leaves.
     pub slots: u64,
-    /// How full a load makes them.
+    /// Percentage of a leaf's slots that a load fills.
     pub fill_percent: u8,
-    /// What it holds before anybody begins.
+    /// Records in the table at the start.
     pub loaded: Vec<(u64, u64)>,
-    /// Whether all memory has been handed out once, so that what is freed is used again at once.
+    /// Whether all memory has been handed out once, so that freed memory is reused at once.
     pub is_memory_reused: bool,
-    /// When the node retrains; `None`: never.
+    /// Policy by which the node retrains; `None`: never.
     pub retraining: Option<RetrainPolicy>,
-    /// Entries of the inner nodes of its tree, if it has one, at the most.
+    /// Maximal number of entries of the inner nodes of its tree, if it has one.
     pub entry_count_max: u32,
-    /// Leaves of each sub-model, where the node trains them.
+    /// Leaves of each sub-model, if the node trains them.
     pub leaves_per_sub_model: u64,
-    /// What its pages are like, if it is of byte strings.
+    /// Options of its pages, if it is a table of byte strings.
     pub pages: Option<PageOptions>,
 }
 
-/// One client: lanes of operations, each done one after the other, all lanes at once, on one
-/// session.
+/// One client: concurrent lanes of sequential operations, on one session.
 #[derive(Clone, Debug)]
 pub struct ClientPlan {
-    /// The lanes.
+    /// Operations of each lane.
     pub lanes: Vec<Vec<Operation>>,
-    /// The most bytes that its session may hold to find leaves (L3.1), if it has a budget.
+    /// Metadata budget of its session in bytes, if it has one.
     pub metadata_budget_bytes: Option<u64>,
-    /// Links that a lookup may follow before a cache of the tree is read anew, if it chooses that.
+    /// Links that a lookup may follow before it rereads a cache of the tree, if set.
     pub link_count_max: Option<u32>,
-    /// What it keeps of models, where the node trains them.
+    /// Models that it caches, if the node trains them.
     pub model_cache: ModelCache,
-    /// Whether it asks the node where a model was wrong, before it follows a link.
+    /// Whether it asks the node after a wrong model without following a link first.
     pub does_not_speculate: bool,
-    /// Index of the compute node that it is on. Writers of one wait for each other without verbs,
-    /// and hand leaves over (H1, H2), where the table's layer is `sherman`; nothing else is shared,
-    /// and each may die alone.
+    /// Index of its compute node. Writers of one compute node wait for each other without verbs and
+    /// hand leaves over, if the table's layer is `sherman`. They share nothing else, and each may
+    /// die alone.
     pub compute_node: usize,
 }
 
-/// Compute nodes of a run at the most: all of its clients may be alone.
+/// Maximal number of compute nodes of a run: each client may have one of its own.
 pub const COMPUTE_NODE_COUNT_MAX: usize = 8;
 
 /// One run.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Of what the world draws.
+    /// Seed of the world's random numbers.
     pub seed: u64,
-    /// How freely.
+    /// Degrees of the fabric's freedoms.
     pub freedoms: Freedoms,
-    /// Memory nodes of the pool, the home among them.
+    /// Memory nodes of the pool, including the home.
     pub node_count: u8,
-    /// The table.
+    /// Table with which the run begins.
     pub table: TablePlan,
-    /// The clients.
+    /// Plans of the clients.
     pub clients: Vec<ClientPlan>,
-    /// What befalls them.
+    /// Faults of the run.
     pub faults: Vec<Fault>,
-    /// What the numbers of keys and values stand for, if the tables are of byte strings.
-    pub strings: Option<Arc<Strings>>,
+    /// Meaning of the numbers of keys and values, if the tables are of byte strings.
+    pub strings: Option<Arc<StringMap>>,
 }
 
 impl Plan {
-    /// The plan of a seed.
+    /// Draws the plan of a seed.
     pub fn draw(seed: u64, profile: Profile) -> Self {
         let mut random = Random::new(seed);
         let freedoms = Freedoms::draw(&mut random);
@@ -162,7 +161,7 @@ impl Plan {
         }
     }
 
-    /// All keys that anybody touches, ascending.
+    /// Returns all keys that any operation touches, ascending.
     pub fn keys(&self) -> Vec<u64> {
         let operations = self
             .clients
@@ -195,21 +194,22 @@ impl Plan {
         keys
     }
 
-    /// Bytes of each node's region: enough for every table that a run makes.
-    pub fn region_size_bytes(&self) -> u64 {
+    /// Returns the size of each node's memory: enough for every table that a run creates.
+    pub fn memory_size_bytes(&self) -> u64 {
         match self.strings {
             None => REGION_SIZE_BYTES,
-            // Pieces of each size are in chunks of their own.
+            // Pieces of each size have chunks of their own.
             Some(_) => 3 * REGION_SIZE_BYTES,
         }
     }
 
-    /// Whether sessions have windows for the replies (F10), as half of the runs with calls do.
+    /// Returns whether sessions have windows for replies (FABRIC-10), as in half of the runs with
+    /// calls.
     pub fn lends_windows(&self) -> bool {
         self.has_calls() && self.seed.count_ones() % 2 == 1
     }
 
-    /// Whether the node executes operations of some table.
+    /// Returns whether the node executes operations of some table.
     pub fn has_calls(&self) -> bool {
         let operations = self.clients.iter().flat_map(|client| &client.lanes);
         let mut operations = operations.flatten();
@@ -220,19 +220,19 @@ impl Plan {
         is_called(self.table.layer) || operations.any(is_remote)
     }
 
-    /// How many operations there are.
+    /// Returns the number of operations.
     pub fn operation_count(&self) -> usize {
         let lanes = self.clients.iter().flat_map(|client| &client.lanes);
         lanes.map(Vec::len).sum()
     }
 }
 
-/// Whether the node executes operations of a table.
+/// Returns whether the node executes operations of tables with this layer.
 fn is_called(layer: LayerKind) -> bool {
     !layer.has_leaves() || layer.has_node_writes()
 }
 
-/// Operations of a client's lane.
+/// Returns the numbers of operations of a client's lanes.
 fn lane_lengths(profile: Profile) -> [usize; 3] {
     match profile {
         Profile::Compaction => [10, 30, 60],
@@ -240,7 +240,7 @@ fn lane_lengths(profile: Profile) -> [usize; 3] {
     }
 }
 
-/// Has the table retrained all the time, in memory that is mostly reused at once.
+/// Draws a policy that retrains the table continuously, in memory that is mostly reused at once.
 fn draw_retraining(random: &mut Random, table: &mut TablePlan) {
     table.layer = *random.choose(&[LayerKind::Learned, LayerKind::Learned, LayerKind::Rolex]);
     table.is_memory_reused = random.chance(800);
@@ -253,7 +253,7 @@ fn draw_retraining(random: &mut Random, table: &mut TablePlan) {
     });
 }
 
-/// What a profile's clients have to survive.
+/// Draws the faults of a profile, which clients must survive.
 fn draw_profile_faults(random: &mut Random, profile: Profile, client_count: usize) -> Vec<Fault> {
     match profile {
         Profile::Calm => Vec::new(),
@@ -269,28 +269,29 @@ fn draw_profile_faults(random: &mut Random, profile: Profile, client_count: usiz
             let mut faults = draw_faults(random, client_count);
             faults.push(Fault {
                 when: draw_when(random, 0),
-                mishap: Mishap::NodeLoss,
+                mishap: FaultKind::NodeLoss,
             });
             faults
         }
     }
 }
 
-/// In the simulated node's time; and tables are nearly always at rest, so that there is more to do.
+/// Policy in the simulated node's time; it nearly always considers tables idle, so that there is
+/// more to do.
 const EAGER: RetrainPolicy = RetrainPolicy {
     rest_leaves_per_change: 1,
     tick_ns: RETRAINER_TICK,
     ..RetrainPolicy::DEFAULT
 };
 
-/// What is drawn of nodes is of a stream of its own: what a seed says of everything else does not
-/// depend on it.
+/// Stream of the random numbers for nodes: separate, so that the other decisions of a seed do not
+/// depend on them.
 const OF_NODES: u64 = 0x6e6f_6465_735f_6f66;
 
-/// What is drawn of trees is, too.
+/// Stream of the random numbers for trees.
 const OF_TREES: u64 = 0x6f66_5f74_7265_6573;
 
-/// Gives the tables trees, of small nodes, and the clients caches of them that do not last.
+/// Gives the tables trees of small nodes, and the clients short-lived caches of them.
 fn draw_tree(seed: u64, table: &mut TablePlan, clients: &mut [ClientPlan]) {
     const TREES: [LayerKind; 3] = [LayerKind::RfTree, LayerKind::Fg, LayerKind::Sherman];
     const CREATED: [LayerKind; 5] = [
@@ -323,16 +324,16 @@ fn draw_tree(seed: u64, table: &mut TablePlan, clients: &mut [ClientPlan]) {
     for (number, client) in clients.iter_mut().enumerate() {
         client.compute_node = number % compute_node_count;
     }
-    // Drawn last: what a seed says of the others has stayed.
+    // Drawn last, so that the other decisions of a seed do not change.
     if table.layer == LayerKind::Fg && random.chance(500) {
         table.layer = LayerKind::Cell;
     }
 }
 
-/// And what is drawn of calls.
+/// Stream of the random numbers for calls.
 const OF_CALLS: u64 = 0x6361_6c6c_735f_6f66;
 
-/// Has the node hold the table, and others that come and go.
+/// Lets the node hold the table, and second tables.
 fn draw_calls(seed: u64, table: &mut TablePlan, clients: &mut [ClientPlan]) {
     let mut random = Random::new(seed ^ OF_CALLS);
     table.layer = LayerKind::Rpc;
@@ -348,10 +349,10 @@ fn draw_calls(seed: u64, table: &mut TablePlan, clients: &mut [ClientPlan]) {
     }
 }
 
-/// And what is drawn of models.
+/// Stream of the random numbers for models.
 const OF_MODELS: u64 = 0x6f66_5f6d_6f64_656c;
 
-/// Has the node change the leaves of the table, and of others that come and go.
+/// Lets the node change the leaves of the table, and of second tables.
 fn draw_models(seed: u64, table: &mut TablePlan, clients: &mut [ClientPlan]) {
     let mut random = Random::new(seed ^ OF_MODELS);
     table.layer = LayerKind::Xstore;
@@ -373,7 +374,7 @@ fn draw_models(seed: u64, table: &mut TablePlan, clients: &mut [ClientPlan]) {
     }
 }
 
-/// How many nodes there are, and what befalls them and the sessions of their own.
+/// Draws the number of nodes, and the faults of nodes and of their own sessions.
 fn draw_nodes(
     seed: u64,
     profile: Profile,
@@ -393,7 +394,7 @@ fn draw_nodes(
     (node_count, faults)
 }
 
-/// Where mishaps are drawn that nodes have a part in, half of the pools have several.
+/// Draws the number of nodes: half of the pools have several in profiles with faults of nodes.
 fn draw_node_count(random: &mut Random, profile: Profile) -> u8 {
     match profile {
         Profile::Crashes
@@ -436,7 +437,7 @@ fn draw_table(random: &mut Random, keys: &[u64]) -> TablePlan {
 mod tests {
     use super::*;
 
-    /// A seed is a plan, and plans differ.
+    /// Promise: a seed determines a plan, and plans differ.
     #[test]
     fn a_seed_is_a_plan() {
         let text = |seed| format!("{:?}", Plan::draw(seed, Profile::Crashes));
@@ -444,7 +445,8 @@ mod tests {
         assert_ne!(text(5), text(6));
     }
 
-    /// Every kind of operation and of mishap is drawn by some seed, and switched off by others.
+    /// Promise: every kind of operation and of fault is drawn by some seed, and switched off by
+    /// others.
     #[test]
     fn plans_have_everything_between_them() {
         let texts: Vec<String> = (0..200)
@@ -487,8 +489,8 @@ mod tests {
         }
     }
 
-    /// And what befalls the node's own sessions, and the nodes that hold leaves of tables that it
-    /// trains.
+    /// Promise: plans of models include faults of the node's own sessions, and of nodes that have
+    /// leaves of tables that the home trains.
     #[test]
     fn plans_of_models_have_nodes_and_workers_that_fail() {
         let texts: Vec<String> = (0..200)
@@ -500,7 +502,7 @@ mod tests {
         }
     }
 
-    /// Every way in which tables of byte strings differ from others is drawn by some seed.
+    /// Promise: every property of tables of byte strings is drawn by some seed.
     #[test]
     fn plans_of_byte_strings_have_everything_between_them() {
         let texts: Vec<String> = (0..200)
@@ -521,7 +523,7 @@ mod tests {
         }
     }
 
-    /// Values are unique, whichever table they are written to: the checkers count on it.
+    /// Promise: values are unique over all tables; the checkers depend on it.
     #[test]
     fn no_two_writes_write_the_same_value() {
         let mut other_count = 0;

@@ -1,10 +1,9 @@
-//! Bugs that can be planted, to see that the checkers find them: a judge who never finds anybody
-//! guilty is no judge.
+//! Planted bugs, which prove that the checks find bugs.
 //!
-//! Five of them are an order of WRITEs that D2, D3 or BP2 forbid; the simulated endpoint posts
-//! batches in that order. The others are checks left out; the protocol code asks its endpoint
-//! ([`Endpoint::leaves_out`](farleaf_fabric::Endpoint::leaves_out)), and every endpoint but this
-//! one says no.
+//! Five of them reorder WRITEs, against LEAF-2, LEAF-3 or the order of a page's WRITEs; the
+//! simulated endpoint posts batches in that order. The others omit a check. For these the protocol
+//! code asks its endpoint ([`Endpoint::skips_check`](farleaf_fabric::Endpoint::skips_check)), and
+//! every other endpoint answers no.
 
 use core::fmt;
 use core::str::FromStr;
@@ -13,95 +12,96 @@ use farleaf_fabric::{ProtocolCheck, Verb, VerbKind};
 
 use crate::plan::Profile;
 
-/// Every planted bug is found within so many runs of [`Profile::Crashes`](crate::plan::Profile)
-/// from seed 1 on.
+/// Number of runs of [`Profile::Crashes`](crate::plan::Profile) from seed 1 within which every
+/// planted bug is found.
 pub const FOUND_WITHIN_RUN_COUNT: u64 = 8000;
 
-/// A planted bug.
+/// Planted bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Plant {
-    /// Torn images are believed (D4).
+    /// Torn images are accepted (LEAF-4).
     CrcIgnored,
-    /// A writer does not look again where the key belongs, once it has the lock (D5).
+    /// A writer with the lock does not check again where the key belongs (LEAF-5).
     FencesNotRevalidated,
-    /// A torn leaf counts as one without the key (D4).
+    /// A torn leaf counts as one without the key (LEAF-4).
     TornLeafAsAbsent,
-    /// The state is written before the slots that it lists (D2).
+    /// The state is written before the slots that it lists (LEAF-2).
     StateBeforeSlots,
-    /// The lock is given back before the state is written (D2).
+    /// The lock is released before the state is written (LEAF-2).
     UnlockBeforeState,
-    /// The left leaf shrinks before its new sibling is written (D3).
+    /// The left leaf shrinks before its new sibling is written (LEAF-3).
     HighBeforeSibling,
-    /// A split writes a record into a slot that the old state lists (D3).
+    /// A split writes a record into a slot that the old state lists (LEAF-3).
     SplitReusesListedSlot,
-    /// A dropped table's memory is freed before everybody has passed (D7, G2).
+    /// A dropped table's memory is freed before all sessions have passed (LEAF-7).
     FreedTooEarly,
-    /// Who sees a new number goes on with the tables that it has (D7, P4).
+    /// A process that sees a new sequence number keeps its old tables (LEAF-7).
     DropsNotFollowed,
-    /// Who sees a new number goes on with the directories that it has (D7, P4).
+    /// A process that sees a new sequence number keeps its old directories (LEAF-7).
     RootsNotFollowed,
-    /// What retraining has moved is freed before everybody has passed (D7, T3).
+    /// Leaves that retraining has moved are freed before all sessions have passed (LEAF-7).
     RunFreedEarly,
-    /// A session that lags behind is not waited for (D7).
+    /// Reclamation does not wait for a session that lags behind (LEAF-7).
     IdleSessionIgnored,
-    /// A retired leaf is read and written like any other (D4).
+    /// A retired leaf is read and written like any other (LEAF-4).
     RetiredLeafTrusted,
-    /// Pages of models and residuals are kept when the root changes (L3.4).
+    /// Pages of models and residuals are kept when the root changes.
     PagesKept,
-    /// Of two leaves that become one, one is not locked (M1).
+    /// One of two leaves that are merged is not locked.
     MergeUnlocked,
-    /// The leaf to the left of a new run still links to what was moved (R4).
+    /// The leaf to the left of a new run still links to the moved leaves.
     NeighbourLinkKept,
-    /// Runs are taken for garbage although a leaf table names leaves of them (X9).
+    /// Runs count as garbage although a leaf table names their leaves.
     LeafTableUnnamed,
-    /// A leaf is locked while models are trained and published (R8).
+    /// A leaf is locked while models are trained and published.
     LockHeldWhileTraining,
-    /// New models are published, and then the run that they name is filled (R5).
+    /// New models are published before the run that they name is filled.
     SnapshotBeforeRuns,
-    /// A leaf moves to another node by one batch (M4).
+    /// A leaf moves to another node in one batch.
     MovedAtOnce,
-    /// A sibling on another node is written by the batch that links to it (D3).
+    /// One batch writes a sibling on another node and the link to it (LEAF-3).
     SiblingAtOnce,
-    /// A retrainer fails at a leaf on a lost node (R9).
+    /// A retrainer fails at a leaf on a lost node.
     LossNotPassed,
-    /// A child is listed in the tree before anything links to it (I3).
+    /// A new leaf is listed in the tree before its left neighbor links to it.
     ListedBeforeLinked,
-    /// A leaf is handed over by a batch that has failed, as its session is fenced (H3).
+    /// A leaf is handed over although the batch that promised it has failed, since its session is
+    /// fenced.
     HandedOverPastFence,
-    /// A cache of a tree is searched when half of it has been read (I7).
+    /// A cache of a tree is searched when half of it has been read.
     CacheHalfBuilt,
-    /// Pages of a load that has failed are taken for the table's (BT2).
+    /// Pages of a failed load count as the table's.
     FailedLoadListed,
-    /// A dead session's rings are free while replies are still written into them (E9).
+    /// A dead session's rings are freed while replies are still written into them.
     RingsFreedEarly,
-    /// A client takes a key for absent that is not in the leaf which an old model led to (Y1).
+    /// A key counts as absent if an old model leads to a leaf without it.
     StaleModelTrusted,
-    /// Sub-models do not cover the leaves that begin before their keys (Y4).
+    /// Sub-models do not cover the leaves that begin before their keys.
     NoBoundary,
-    /// The node does not tell the models of a leaf that was split (Y4).
+    /// The node does not inform the models of a leaf that was split.
     SplitUntold,
-    /// A sub-model whose writing failed is not trained again (Y5).
+    /// A sub-model whose write failed is not trained again.
     TrainingLost,
-    /// A value block is written anew before everybody has passed (BV4).
+    /// A value block is overwritten before all sessions have passed.
     BlockReusedEarly,
-    /// Who unlinks a value block does not become its holder (BV3).
+    /// A session that unlinks a value block does not become its holder.
     BlockNotHeld,
-    /// A value block that was unlinked is forgotten (BV4).
+    /// An unlinked value block is never freed.
     BlockForgotten,
-    /// A value block is written after the page that refers to it (BV1).
+    /// A value block is written after the page that refers to it.
     BlockAfterPage,
-    /// The state of a page is written before what it lists (BP2).
+    /// A page's state is written before what it lists.
     PageStateFirst,
-    /// Recovery does not finish a page's split (BP2).
+    /// Recovery does not finish a page's split.
     TornSplitLeft,
-    /// All that goes in parts between a session and the node has one number (J8).
+    /// All parts of messages between session and node have the same number.
     PartsUnnumbered,
-    /// Parts of a snapshot are kept when the root changes (BL4).
+    /// Parts of a snapshot are kept when the root changes.
     PartsKept,
 }
 
 impl Plant {
-    /// All of them.
+    /// All planted bugs.
     pub const ALL: [Self; 39] = [
         Self::CrcIgnored,
         Self::FencesNotRevalidated,
@@ -144,7 +144,7 @@ impl Plant {
         Self::PartsKept,
     ];
 
-    /// The name for users.
+    /// Returns the name that users write.
     pub const fn name(self) -> &'static str {
         match self {
             Self::CrcIgnored => "crc-ignored",
@@ -189,7 +189,7 @@ impl Plant {
         }
     }
 
-    /// The profile that finds it.
+    /// Returns the profile that finds the bug.
     pub const fn profile(self) -> Profile {
         match self {
             Self::RootsNotFollowed
@@ -225,7 +225,7 @@ impl Plant {
         }
     }
 
-    /// The check that is left out, if that is the bug.
+    /// Returns the check that is omitted, if that is the bug.
     pub(crate) fn left_out(self) -> Option<ProtocolCheck> {
         match self {
             Self::CrcIgnored => Some(ProtocolCheck::LeafIsIntact),
@@ -243,35 +243,35 @@ impl Plant {
             Self::LeafTableUnnamed => Some(ProtocolCheck::LeafTableIsNamed),
             Self::LockHeldWhileTraining => Some(ProtocolCheck::TrainingHoldsNoLock),
             Self::SnapshotBeforeRuns => Some(ProtocolCheck::RunIsFilledFirst),
-            Self::MovedAtOnce => Some(ProtocolCheck::MovedIsWholeElsewhere),
-            Self::SiblingAtOnce => Some(ProtocolCheck::SiblingIsWholeElsewhere),
+            Self::MovedAtOnce => Some(ProtocolCheck::MovedIsCompleteElsewhere),
+            Self::SiblingAtOnce => Some(ProtocolCheck::SiblingIsCompleteElsewhere),
             Self::LossNotPassed => Some(ProtocolCheck::LostLeafIsPassed),
             Self::ListedBeforeLinked => Some(ProtocolCheck::ChildIsLinkedFirst),
             Self::HandedOverPastFence => Some(ProtocolCheck::HandOverIsConfirmed),
-            Self::CacheHalfBuilt => Some(ProtocolCheck::CacheIsWhole),
+            Self::CacheHalfBuilt => Some(ProtocolCheck::CacheIsComplete),
             Self::FailedLoadListed => Some(ProtocolCheck::ListedLoadHasCommitted),
-            Self::RingsFreedEarly => Some(ProtocolCheck::RingsAreLetGo),
+            Self::RingsFreedEarly => Some(ProtocolCheck::RingsAreReleased),
             Self::StaleModelTrusted => Some(ProtocolCheck::ModelsAreHints),
             Self::NoBoundary => Some(ProtocolCheck::ModelsOverlap),
-            Self::SplitUntold => Some(ProtocolCheck::SplitsAreTold),
+            Self::SplitUntold => Some(ProtocolCheck::SplitsAreReported),
             Self::TrainingLost => Some(ProtocolCheck::FailedTrainingIsDue),
             Self::BlockReusedEarly => Some(ProtocolCheck::BlockGraceIsOver),
             Self::BlockNotHeld => Some(ProtocolCheck::UnlinkedBlockIsHeld),
             Self::BlockForgotten => Some(ProtocolCheck::UnlinkedBlockIsRetired),
-            Self::BlockAfterPage => Some(ProtocolCheck::BlockIsWholeFirst),
+            Self::BlockAfterPage => Some(ProtocolCheck::BlockIsCompleteFirst),
             Self::TornSplitLeft => Some(ProtocolCheck::TornSplitIsFinished),
             Self::PartsUnnumbered => Some(ProtocolCheck::PartsAreNumbered),
             _ => None,
         }
     }
 
-    /// Puts the verbs of a batch into the wrong order, if that is the bug.
+    /// Reorders the verbs of a batch, if that is the bug.
     pub(crate) fn reorder(self, verbs: &mut [Verb], words: &[u64]) {
         let Some(commit) = Commit::of(verbs, words) else {
             return;
         };
         match self {
-            // A page's slots, and its bitmap, are among the words of a leaf's slots.
+            // A page's slots and bitmap are among the words of a leaf's slots.
             Self::StateBeforeSlots | Self::PageStateFirst => {
                 let first = verbs.iter().position(|verb| commit.is_slot(verb));
                 if let Some(first) = first.filter(|first| *first < commit.state) {
@@ -283,7 +283,7 @@ impl Plant {
                 verbs[..=commit.state].rotate_left(1);
             }
             Self::SplitReusesListedSlot => {
-                // The split's own state, and after it a record with a state of its own.
+                // The split's own state; after it follows a record with a state of its own.
                 let place = verbs[commit.state].addr;
                 let own = verbs[..commit.state]
                     .iter()
@@ -297,17 +297,17 @@ impl Plant {
     }
 }
 
-/// The end of a change of a leaf: its state, and right after it the unlock.
+/// End of a change of a leaf: its state, and right after it the unlock.
 struct Commit {
-    /// Which verb writes the state.
+    /// Index of the verb that writes the state.
     state: usize,
-    /// Index of the leaf's first word, its lock.
+    /// Address of the leaf's first word, its lock.
     leaf: u64,
 }
 
 /// Words of the largest leaf.
 const LEAF_SIZE_WORDS_MAX: u64 = 37;
-/// Words of the smallest.
+/// Words of the smallest leaf.
 pub(crate) const LEAF_SIZE_WORDS_MIN: u32 = 21;
 /// Words of a leaf before its slots.
 const SLOTS_WORD: u64 = 5;
@@ -346,7 +346,7 @@ impl fmt::Display for Plant {
     }
 }
 
-/// A name that no planted bug has.
+/// No planted bug has this name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("'{0}' is no bug that can be planted; `farleaf sim check --help` names those that are")]
 pub struct UnknownPlant(pub String);
@@ -365,14 +365,14 @@ impl FromStr for Plant {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use farleaf_base::{NodeId, WordAddr};
     use farleaf_fabric::Batch;
-    use farleaf_types::{NodeId, WordAddr};
 
     fn at(index: u64) -> WordAddr {
         WordAddr::new(NodeId(0), index)
     }
 
-    /// Offsets of the words that a planted batch writes, in its order.
+    /// Returns the offsets of the words that a planted batch writes, in its order.
     fn order(plant: Plant, offsets: &[u64]) -> Vec<u64> {
         let mut batch = Batch::new();
         for offset in offsets {

@@ -1,18 +1,18 @@
-//! Makes a plan that breaks a promise smaller, as long as it still breaks one.
+//! Reduces a plan that breaks a promise, as long as it still breaks one.
 //!
-//! Greedy, and coarse to fine: whole clients, faults and kinds of misbehaviour first, then halves
-//! of what a client does, then single operations. A smaller plan is another run, in which the same
-//! race may need another draw of delays; so each is tried with a few seeds.
+//! The search is greedy, from coarse to fine: whole clients, faults and freedoms first, then halves
+//! of a client's operations, then single operations. A smaller plan is another run, in which the
+//! same race may need other random delays, so each is tried with a few seeds.
 
 use crate::fabric::Freedoms;
 use crate::history::Operation;
 use crate::plan::Plan;
 
-/// Draws of delays that a smaller plan is tried with.
+/// Number of seeds with which a smaller plan is tried.
 const SEED_COUNT: u64 = 6;
 
-/// The smallest plan found that `is_broken` says yes to, after at most `attempt_count_max` calls of
-/// it.
+/// Returns the smallest plan found for which `is_broken` is true, after at most `attempt_count_max`
+/// calls of it.
 pub fn reduce(plan: &Plan, attempt_count_max: u64, is_broken: impl FnMut(&Plan) -> bool) -> Plan {
     let mut reduction = Reduction {
         plan: plan.clone(),
@@ -34,14 +34,14 @@ pub fn reduce(plan: &Plan, attempt_count_max: u64, is_broken: impl FnMut(&Plan) 
     }
 }
 
-/// What reduction makes smaller.
+/// Returns the size that the reduction minimizes.
 fn size(plan: &Plan) -> usize {
     let lanes: usize = plan.clients.iter().map(|client| client.lanes.len()).sum();
     let nodes = usize::from(plan.node_count) * 4;
     plan.operation_count() * 4 + plan.faults.len() * 4 + nodes + lanes + plan.table.loaded.len()
 }
 
-/// What a load loads, whichever table it is on.
+/// Returns the records of a load, on either table.
 fn loaded(operation: &mut Operation) -> Option<&mut Vec<(u64, u64)>> {
     match operation {
         Operation::Load(records) => Some(records),
@@ -57,7 +57,7 @@ struct Reduction<F> {
 }
 
 impl<F: FnMut(&Plan) -> bool> Reduction<F> {
-    /// Takes a candidate if it is broken with some seed.
+    /// Accepts a candidate if it is broken with some seed.
     fn offer(&mut self, candidate: &Plan) -> bool {
         for seed in 0..SEED_COUNT {
             if self.left == 0 {
@@ -85,8 +85,7 @@ impl<F: FnMut(&Plan) -> bool> Reduction<F> {
         }
     }
 
-    /// A pool of one node if that will do, or of one less. Faults of a node that there is not any
-    /// more do nothing.
+    /// Tries a pool of one node, or of one node less. Faults of a missing node do nothing.
     fn drop_nodes(&mut self) {
         for node_count in 1..self.plan.node_count {
             let mut candidate = self.plan.clone();
@@ -161,7 +160,7 @@ impl<F: FnMut(&Plan) -> bool> Reduction<F> {
         self.thin_out(|plan| &mut plan.table.loaded);
         for client in 0..self.plan.clients.len() {
             for lane in 0..self.plan.clients[client].lanes.len() {
-                // Whatever is left out of a load, it stays where it is.
+                // The load stays in place, whatever records are removed from it.
                 for place in 0..self.plan.clients[client].lanes[lane].len() {
                     let operation = &mut self.plan.clients[client].lanes[lane][place];
                     if loaded(operation).is_some() {
@@ -175,7 +174,7 @@ impl<F: FnMut(&Plan) -> bool> Reduction<F> {
         }
     }
 
-    /// Leaves out pieces of a list: halves first, then ever smaller ones.
+    /// Removes pieces of a list: halves first, then ever smaller ones.
     fn thin_out<T>(&mut self, list: impl Fn(&mut Plan) -> &mut Vec<T>) {
         let mut piece = list(&mut self.plan.clone()).len().div_ceil(2);
         while piece > 0 {
@@ -204,7 +203,7 @@ mod tests {
     use super::*;
     use crate::plan::Profile;
 
-    /// Whatever does not matter goes: here, all but one delete.
+    /// Promise: operations that do not matter are removed: here, all but one delete.
     #[test]
     fn what_does_not_matter_goes() {
         let has_delete = |plan: &Plan| {
@@ -229,7 +228,7 @@ mod tests {
         assert!(has_delete(&reduced));
     }
 
-    /// It stops when it has tried as often as it may, with a plan that is broken.
+    /// Promise: the reduction stops at its limit of attempts, with a plan that is broken.
     #[test]
     fn it_stops_in_time() {
         let plan = Plan::draw(1, Profile::Crashes);

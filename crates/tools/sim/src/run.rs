@@ -1,4 +1,4 @@
-//! One run of a plan, from an empty region to the verdict.
+//! Runs: one plan, from an empty memory to the verdict.
 
 mod calls;
 mod client;
@@ -12,188 +12,187 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use farleaf::{AsyncSession, ModelCache, SessionOptions, TableKind, TableOptions};
+use farleaf_base::OwnerWord;
 use farleaf_executor::block_on;
 use farleaf_index::IndexError;
-use farleaf_leaf::LocalLocks;
+use farleaf_leaf::words::LocalLocks;
 use farleaf_node::retrain::RetrainPolicy;
-use farleaf_types::OwnerWord;
 
 use self::calls::start_serving;
 use self::client::start_client;
-use self::mishap::strike;
+use self::mishap::execute_fault;
 use self::verdict::conclude;
 use crate::check::{Findings, Violation};
 use crate::fabric::endpoint::{SimEndpoint, StillEndpoint};
-use crate::fabric::executor::{Ended, Tasks};
+use crate::fabric::executor::{ExecutorOutcome, Tasks};
 use crate::fabric::world::{
-    ClientId, Fingerprint, Holding, Nanos, Progress, SharedWorld, TaskId, World,
+    ClientId, Fingerprint, LockHolding, Nanos, Progress, SharedWorld, TaskId, World,
 };
 use crate::history::{Answer, History, Operation};
 use crate::node::{Node, TABLE_NAME};
 use crate::plan::{COMPUTE_NODE_COUNT_MAX, Plan};
 use crate::plant::Plant;
-use crate::random::Random;
 use crate::session::{Session, SimHost};
-use crate::strings::Strings;
+use crate::strings::StringMap;
+use farleaf_base::random::Random;
 
-/// Things that happen in a run at the most; a run that goes on is one in which somebody waits for
-/// ever.
+/// Maximal number of steps of a run; a run that exceeds it has a task that waits forever.
 const STEP_COUNT_MAX: u64 = 20_000_000;
 
-/// What became of a run.
+/// Result of a run.
 #[derive(Clone, Debug)]
 pub struct Verdict {
-    /// Of everything that happened.
+    /// Fingerprint of all events.
     pub fingerprint: Fingerprint,
-    /// Promises that were broken.
+    /// Broken promises.
     pub violations: Vec<Violation>,
-    /// What clients did and saw.
+    /// Operations of the clients and their answers.
     pub history: History,
-    /// Everything that happened, if it was kept.
+    /// Trace of all events, if requested.
     pub trace: Vec<String>,
-    /// How long it took, in virtual time.
+    /// Duration in virtual time.
     pub duration: Nanos,
-    /// How the node's agents held leaf locks, at the worst.
-    pub holding: Holding,
-    /// What it came to that is rare.
-    pub reached: Reached,
+    /// Maxima over the leaf locks that the node's agents held.
+    pub holding: LockHolding,
+    /// Rare events that happened in the run.
+    pub rare_events: RareEvents,
 }
 
-/// Rare things that happened in a run: what happens in no run is not judged by any.
+/// Rare events of a run: tests require that some run reaches each of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Reached {
-    /// Agents that died, by how far their retraining was.
+pub struct RareEvents {
+    /// Agents that died, by the progress of their retraining.
     pub agent_deaths: BTreeMap<Progress, u64>,
-    /// Tickets of the queue that somebody drew, and died before its entry was written (Q5).
+    /// Queue tickets whose client died before it wrote the entry.
     pub lost_ticket_count: u64,
-    /// Leaves that writers of a compute node handed over to each other (H2), as far as clients came
-    /// to their end.
+    /// Leaves that writers of a compute node handed over to each other, for clients that finished.
     pub hand_over_count: u64,
-    /// And that were asked for, as it was not known whether they were handed over (H3).
+    /// Handed-over leaves whose lock word was checked, since the outcome of the handing batch was
+    /// not known.
     pub asked_promise_count: u64,
-    /// Leaves that agents have moved, by the last tally of theirs.
+    /// Leaves that agents have moved, by their last count.
     pub moved_count: u64,
 }
 
-/// What the tasks of a run share.
-struct Stage {
+/// State that the tasks of a run share.
+struct RunState {
     node: Rc<Node>,
     history: RefCell<History>,
     findings: Findings,
     /// Clients that still work or are to be fenced.
     busy: Cell<usize>,
-    actors: RefCell<Vec<Actor>>,
-    /// Of each compute node, for the sessions on it (H1).
+    run_clients: RefCell<Vec<RunClient>>,
+    /// Local locks of each compute node, for its sessions.
     local_locks: [Arc<LocalLocks>; COMPUTE_NODE_COUNT_MAX],
     agent: Cell<Option<TaskId>>,
     plant: Option<Plant>,
-    strings: Option<Arc<Strings>>,
+    strings: Option<Arc<StringMap>>,
     retraining: Option<RetrainPolicy>,
-    reached: RefCell<Reached>,
-    /// The node has restarted empty.
+    rare_events: RefCell<RareEvents>,
+    /// Whether the node has restarted empty.
     is_lost: Cell<bool>,
-    /// Another node than the home has been lost.
+    /// Whether another node than the home has been lost.
     has_lost_member: Cell<bool>,
-    /// A session of the node's own has lost its connection.
+    /// Whether a session of the node's own has lost its connection.
     has_broken_worker: Cell<bool>,
-    /// How often, less those calls that were refused for it.
-    unmet_break_count: Cell<u32>,
+    /// Number of such losses, less the calls that were refused because of one.
+    unreported_break_count: Cell<u32>,
 }
 
-/// One client, as mishaps find it.
-struct Actor {
-    /// As which its session posts, and as which its process looks at the pool.
+/// One client, as faults see it.
+struct RunClient {
+    /// Client of its session and of its process.
     client: ClientId,
     process: ClientId,
-    /// Its session's opening and end, and its process.
+    /// Tasks that open and close its session, and that of its process.
     tasks: Vec<TaskId>,
-    /// Its lanes.
+    /// Tasks of its lanes.
     lanes: Vec<TaskId>,
-    /// The task that closes its session, while it does.
+    /// Task that closes its session, while it does.
     closing: Option<TaskId>,
-    /// Once it is registered.
+    /// Owner word, once the session is registered.
     owner: Option<OwnerWord>,
-    /// Nobody counts on it any more.
-    is_out: bool,
-    /// Nothing has happened to it that it does not have to survive.
-    was_spared: bool,
+    /// Whether the run no longer waits for it.
+    has_left: bool,
+    /// Whether it had no fault except those that it must survive.
+    has_no_fault: bool,
 }
 
 /// Runs a plan.
 ///
 /// # Panics
-/// The plan's table does not fit the region, which no drawn plan's does.
+/// The plan's table does not fit the memory, which every drawn plan's does.
 pub fn run(plan: &Plan, plant: Option<Plant>, keep_trace: bool) -> Verdict {
     let world = world_of(plan, keep_trace);
     let node = Node::new(&world);
     let findings = Findings::default();
-    prepare(&node, plan, &findings).expect("a drawn table fits the region");
-    let stage = Rc::new(Stage {
+    prepare(&node, plan, &findings).expect("a drawn table fits the memory");
+    let run_state = Rc::new(RunState {
         node,
         history: RefCell::default(),
         findings,
         busy: Cell::new(plan.clients.len()),
-        actors: RefCell::default(),
+        run_clients: RefCell::default(),
         local_locks: Default::default(),
         agent: Cell::default(),
         plant,
         strings: plan.strings.clone(),
         retraining: plan.table.retraining,
-        reached: RefCell::default(),
+        rare_events: RefCell::default(),
         is_lost: Cell::default(),
         has_lost_member: Cell::default(),
         has_broken_worker: Cell::default(),
-        unmet_break_count: Cell::default(),
+        unreported_break_count: Cell::default(),
     });
     let tasks = Tasks::new(&world);
     for (number, client) in plan.clients.iter().enumerate() {
         let endpoint = SimEndpoint::with_plant(&world, plant);
         let process = SimEndpoint::new(&world);
-        stage.actors.borrow_mut().push(Actor {
+        run_state.run_clients.borrow_mut().push(RunClient {
             client: endpoint.client(),
             process: process.client(),
             tasks: Vec::new(),
             lanes: Vec::new(),
             closing: None,
             owner: None,
-            is_out: false,
-            was_spared: true,
+            has_left: false,
+            has_no_fault: true,
         });
         let endpoints = (endpoint, process);
-        start_client(&tasks, &stage, number, endpoints, client.clone());
+        start_client(&tasks, &run_state, number, endpoints, client.clone());
     }
     for fault in plan.faults.clone() {
-        let (stage, crew) = (Rc::clone(&stage), Rc::clone(&tasks));
-        tasks.spawn(async move { strike(&stage, &crew, fault).await });
+        let (run_state, crew) = (Rc::clone(&run_state), Rc::clone(&tasks));
+        tasks.spawn(async move { execute_fault(&run_state, &crew, fault).await });
     }
-    start_agent(&stage, &tasks);
-    if stage.node.takes_calls() {
-        start_serving(&tasks, &stage);
+    start_agent(&run_state, &tasks);
+    if run_state.node.takes_calls() {
+        start_serving(&tasks, &run_state);
     }
     let ended = tasks.run(STEP_COUNT_MAX);
-    if ended != Ended::Done {
+    if ended != ExecutorOutcome::Done {
         let how = format!("somebody waits for ever: {ended:?}");
-        stage.complain(Violation::new("progress", how));
+        run_state.report_violation(Violation::new("progress", how));
     }
     tasks.abandon();
-    if ended == Ended::Done {
-        conclude(&stage, plan);
+    if ended == ExecutorOutcome::Done {
+        conclude(&run_state, plan);
     }
     let mut world = world.borrow_mut();
     Verdict {
         fingerprint: world.fingerprint(),
-        violations: stage.findings.take(),
-        history: stage.history.take(),
+        violations: run_state.findings.take(),
+        history: run_state.history.take(),
         trace: world.take_trace(),
         duration: world.now(),
         holding: world.holding(),
-        reached: stage.reached.take(),
+        rare_events: run_state.rare_events.take(),
     }
 }
 
 fn world_of(plan: &Plan, keep_trace: bool) -> SharedWorld {
     let world = World::new(
-        &vec![plan.region_size_bytes() as usize / 8; plan.node_count.into()],
+        &vec![plan.memory_size_bytes() as usize / 8; plan.node_count.into()],
         plan.freedoms,
         Random::new(plan.seed),
     );
@@ -207,50 +206,50 @@ fn world_of(plan: &Plan, keep_trace: bool) -> SharedWorld {
 }
 
 /// Starts the node's agent.
-fn start_agent(stage: &Rc<Stage>, tasks: &Tasks<'_>) {
-    let own = Rc::clone(stage);
+fn start_agent(run_state: &Rc<RunState>, tasks: &Tasks<'_>) {
+    let own = Rc::clone(run_state);
     let agent = tasks.spawn(async move {
         let is_over = || own.busy.get() == 0;
         let failed = own.node.run_agent(own.plant, own.retraining, is_over).await;
-        // What it meets on a lost node it may say; and then it goes on.
+        // The agent may report an error of a lost node, and then continues.
         let may_fail = |error: &IndexError| {
             own.is_lost.get() || own.has_lost_member.get() && error.lost_node().is_some()
         };
         if let Some(error) = failed.filter(|error| !may_fail(error)) {
             let how = format!("the agent failed: {error}");
-            own.complain(Violation::new("errors", how));
+            own.report_violation(Violation::new("errors", how));
         }
     });
-    stage.agent.set(Some(agent));
+    run_state.agent.set(Some(agent));
 }
 
-impl Stage {
-    /// Something failed that may fail only for a client that something has happened to.
-    fn complain_of(&self, number: usize, what: &str, error: &dyn fmt::Debug) {
-        let was_spared = self.actors.borrow()[number].was_spared;
-        if was_spared && !self.is_lost.get() {
+impl RunState {
+    /// Reports a failure that is permitted only for a client with a fault.
+    fn report_failure(&self, number: usize, what: &str, error: &dyn fmt::Debug) {
+        let has_no_fault = self.run_clients.borrow()[number].has_no_fault;
+        if has_no_fault && !self.is_lost.get() {
             let how = format!("client {number}: {what}: {error:?}");
-            self.complain(Violation::new("errors", how));
+            self.report_violation(Violation::new("errors", how));
         }
     }
 
-    fn complain(&self, violation: Violation) {
+    fn report_violation(&self, violation: Violation) {
         let mut world = self.node.world.borrow_mut();
         world.note(|| violation.to_string());
         drop(world);
         self.findings.borrow_mut().push(violation);
     }
 
-    /// A client is done for: nobody waits for it any more.
+    /// Records that the run no longer waits for a client.
     fn leave(&self, number: usize) {
-        let mut actors = self.actors.borrow_mut();
-        if !core::mem::replace(&mut actors[number].is_out, true) {
+        let mut run_clients = self.run_clients.borrow_mut();
+        if !core::mem::replace(&mut run_clients[number].has_left, true) {
             self.busy.set(self.busy.get() - 1);
         }
     }
 }
 
-/// Makes the table and fills it, while the world stands still.
+/// Creates and fills the table, while virtual time stands still.
 fn prepare(
     node: &Rc<Node>,
     plan: &Plan,
@@ -286,7 +285,7 @@ fn prepare(
         assert_eq!(loaded, Answer::Loaded, "an empty table can be loaded");
         block_on(session.close(), || 0)?;
         let keeper = node.keeper(StillEndpoint::new(&node.world), OwnerWord::FREE);
-        assert!(node.close_desk(&keeper), "nobody else is there");
+        assert!(node.close_ring_registry(&keeper), "nobody else is there");
     }
     if table.is_memory_reused {
         node.hand_out_all();
@@ -294,17 +293,17 @@ fn prepare(
     Ok(())
 }
 
-/// A session that the world stands still for.
+/// Opens a session for which virtual time stands still.
 fn open_still(
     node: &Rc<Node>,
     findings: &Findings,
-    (plant, strings): (Option<Plant>, Option<&Arc<Strings>>),
+    (plant, strings): (Option<Plant>, Option<&Arc<StringMap>>),
 ) -> Result<Session<StillEndpoint>, Box<dyn core::error::Error>> {
     let session = still_session(node, findings, plant, &SessionOptions::default());
     Ok(block_on(Session::open(session, strings.cloned()), || 0)?)
 }
 
-/// The same, that asks the node for each key that models do not lead to at once.
+/// Opens such a session that asks the node at once for each key to which models do not lead.
 fn open_asking(
     node: &Rc<Node>,
     findings: &Findings,

@@ -1,4 +1,4 @@
-//! One client's session: the library's own, over the simulated fabric.
+//! Session of one client: the library's own, over the simulated fabric.
 
 mod bytes;
 
@@ -9,33 +9,33 @@ use std::marker::PhantomData;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use farleaf::host::{Host, PoolShare};
+use farleaf::host::{PoolShare, SessionHost};
 use farleaf::{
     AsyncByteTable, AsyncSession, AsyncTable, ByteLoadError, Error, ErrorKind, HintCounters,
     Insertion, LoadError, Swap, TableInfo, TableKind, TableOptions, Update,
 };
+use farleaf_base::OwnerWord;
+use farleaf_fabric::message::CallError;
 use farleaf_fabric::{BatchErrorKind, ControlError, Endpoint};
-use farleaf_leaf::LocalLocks;
-use farleaf_message::CallError;
-use farleaf_types::OwnerWord;
+use farleaf_leaf::words::LocalLocks;
 
 use self::bytes::ByNumbers;
 use crate::check::{Findings, closing};
 use crate::fabric::world::ClientId;
 use crate::history::{Answer, Operation, Refusal, TableShape};
 use crate::node::{Node, TABLE_NAME};
-use crate::strings::Strings;
+use crate::strings::StringMap;
 
-/// The table that comes and goes.
+/// Name of the second table, which clients create and drop.
 pub const OTHER_NAME: &str = "other";
 
-/// A client's process, as its session sees it.
+/// Client's process, as its session sees it.
 pub struct SimHost<E> {
     share: PoolShare,
     node: Rc<Node>,
     client: ClientId,
     findings: Findings,
-    /// Whether the world stands still for its session.
+    /// Whether virtual time stands still for its session.
     is_still: bool,
     endpoint: PhantomData<E>,
 }
@@ -47,8 +47,8 @@ impl<E> Debug for SimHost<E> {
 }
 
 impl<E> SimHost<E> {
-    /// The process of a client whose session posts as this one. What its session breaks by the way
-    /// it closes is added to the findings.
+    /// Creates the process of a client, whose session posts as this client. Violations by the way
+    /// in which the session closes are added to the findings.
     pub fn new(
         node: &Rc<Node>,
         client: ClientId,
@@ -66,7 +66,7 @@ impl<E> SimHost<E> {
         }
     }
 
-    /// The same, for whose session the world stands still.
+    /// Lets virtual time stand still for the session.
     #[must_use]
     pub fn still(self) -> Self {
         Self {
@@ -76,7 +76,7 @@ impl<E> SimHost<E> {
     }
 }
 
-impl<E: Endpoint + Debug> Host for SimHost<E> {
+impl<E: Endpoint + Debug> SessionHost for SimHost<E> {
     type Endpoint = E;
 
     /// A client whose tasks are dropped has died.
@@ -87,7 +87,7 @@ impl<E: Endpoint + Debug> Host for SimHost<E> {
     }
 
     fn close_session(&self, owner: OwnerWord) -> Result<(), ControlError> {
-        // Before the fence, which cuts off whatever is under way.
+        // Before the fence, which cuts off batches in flight.
         if let Some(violation) = closing::not_drained(&self.node, self.client) {
             let mut world = self.node.world.borrow_mut();
             world.note(|| violation.to_string());
@@ -97,8 +97,8 @@ impl<E: Endpoint + Debug> Host for SimHost<E> {
         Ok(())
     }
 
-    /// What serves calls outlives agents, and where there are calls the home is never lost. While
-    /// the world stands still, whoever waits lets the node do its part.
+    /// The server of calls outlives agents, and with calls the home is never lost. While virtual
+    /// time stands still, a waiting session lets the node do its part here.
     fn is_node_gone(&self, _owner: OwnerWord, _look_count: u32) -> bool {
         if self.is_still {
             self.node.answer_still();
@@ -107,28 +107,28 @@ impl<E: Endpoint + Debug> Host for SimHost<E> {
     }
 }
 
-/// A session with the table of the run, and the one that comes and goes.
+/// Session with the table of the run, and the second table.
 #[derive(Debug)]
 pub struct Session<E: Endpoint + Debug> {
     library: AsyncSession<SimHost<E>>,
-    table: Opened<E>,
-    other: RefCell<Option<Opened<E>>>,
-    /// What numbers stand for, if all tables are of byte strings.
-    strings: Option<Arc<Strings>>,
-    /// The last value that it saw of each key of each table.
-    seen: RefCell<BTreeMap<(u32, u64), Option<u64>>>,
-    /// Operations that have been called and have not ended.
-    under_way_count: Cell<u32>,
+    table: SessionTable<E>,
+    other: RefCell<Option<SessionTable<E>>>,
+    /// Meaning of numbers, if all tables are of byte strings.
+    strings: Option<Arc<StringMap>>,
+    /// Last value that the session saw of each key of each table.
+    last_values: RefCell<BTreeMap<(u32, u64), Option<u64>>>,
+    /// Number of operations in progress.
+    in_progress_count: Cell<u32>,
 }
 
-/// A table that a session has open.
+/// Table that a session has open.
 #[derive(Debug)]
-enum Opened<E: Endpoint + Debug> {
+enum SessionTable<E: Endpoint + Debug> {
     Words(AsyncTable<SimHost<E>>),
     Bytes(ByNumbers<E>),
 }
 
-impl<E: Endpoint + Debug> Clone for Opened<E> {
+impl<E: Endpoint + Debug> Clone for SessionTable<E> {
     fn clone(&self) -> Self {
         match self {
             Self::Words(table) => Self::Words(table.clone()),
@@ -137,7 +137,7 @@ impl<E: Endpoint + Debug> Clone for Opened<E> {
     }
 }
 
-impl<E: Endpoint + Debug> Opened<E> {
+impl<E: Endpoint + Debug> SessionTable<E> {
     fn info(&self) -> &TableInfo {
         match self {
             Self::Words(table) => table.info(),
@@ -146,44 +146,44 @@ impl<E: Endpoint + Debug> Opened<E> {
     }
 }
 
-/// Why an operation has no answer.
+/// Reason why an operation has no answer.
 #[derive(Debug)]
-enum Trouble {
+enum OperationFailure {
     Failed(Error),
     Unexpected(Unexpected),
 }
 
-impl From<Error> for Trouble {
+impl From<Error> for OperationFailure {
     fn from(error: Error) -> Self {
         Self::Failed(error)
     }
 }
 
-/// An operation that is under way; dropped with it, however it ends.
-struct UnderWay<'a>(&'a Cell<u32>);
+/// Operation in progress; dropped with it, however it ends.
+struct InProgressGuard<'a>(&'a Cell<u32>);
 
-impl<'a> UnderWay<'a> {
+impl<'a> InProgressGuard<'a> {
     fn begin(count: &'a Cell<u32>) -> Self {
         count.set(count.get() + 1);
         Self(count)
     }
 }
 
-impl Drop for UnderWay<'_> {
+impl Drop for InProgressGuard<'_> {
     fn drop(&mut self) {
         self.0.set(self.0.get() - 1);
     }
 }
 
 impl<E: Endpoint + Debug> Session<E> {
-    /// Opens the run's table in a session. `strings`: what numbers stand for, if the tables are of
-    /// byte strings.
+    /// Opens the run's table in a session. `strings`: meaning of numbers, if the tables are of byte
+    /// strings.
     ///
     /// # Errors
-    /// It is not there, or its directory cannot be read.
+    /// The table does not exist, or its directory cannot be read.
     pub async fn open(
         session: AsyncSession<SimHost<E>>,
-        strings: Option<Arc<Strings>>,
+        strings: Option<Arc<StringMap>>,
     ) -> Result<Self, Error> {
         let table = open_table(&session, TABLE_NAME, strings.as_ref()).await?;
         Ok(Self {
@@ -191,40 +191,41 @@ impl<E: Endpoint + Debug> Session<E> {
             table,
             strings,
             other: RefCell::default(),
-            seen: RefCell::default(),
-            under_way_count: Cell::default(),
+            last_values: RefCell::default(),
+            in_progress_count: Cell::default(),
         })
     }
 
-    /// How often hints were not right on the table of the run, and how it came by locks.
+    /// Returns how often hints were wrong on the table of the run, and how its operations got
+    /// locks.
     pub fn hint_counters(&self) -> HintCounters {
         match &self.table {
-            Opened::Words(table) => table.hint_counters(),
-            Opened::Bytes(by_numbers) => by_numbers.table.hint_counters(),
+            SessionTable::Words(table) => table.hint_counters(),
+            SessionTable::Bytes(by_numbers) => by_numbers.table.hint_counters(),
         }
     }
 
-    /// Whether its tables are of byte strings.
+    /// Returns whether its tables are of byte strings.
     pub fn is_of_bytes(&self) -> bool {
         self.strings.is_some()
     }
 
-    /// Its endpoint.
+    /// Returns its endpoint.
     pub fn endpoint(&self) -> &E {
         self.library.endpoint()
     }
 
-    /// Whether it must stop (F6).
+    /// Returns whether it must stop (FABRIC-6).
     pub fn is_broken(&self) -> bool {
         self.library.is_broken()
     }
 
-    /// Whether an operation of it has been called and has not ended.
+    /// Returns whether an operation is in progress.
     pub fn is_busy(&self) -> bool {
-        self.under_way_count.get() > 0
+        self.in_progress_count.get() > 0
     }
 
-    /// Gives back what it leased and closes.
+    /// Returns leased memory and closes the session.
     ///
     /// # Errors
     /// The fabric failed.
@@ -232,12 +233,12 @@ impl<E: Endpoint + Debug> Session<E> {
         self.library.close().await
     }
 
-    /// Whether an operation needs the table that comes and goes, and the session has none open.
+    /// Returns whether an operation needs the second table, and the session has none open.
     pub fn must_open(&self, operation: &Operation) -> bool {
         matches!(operation, Operation::Other(_)) && self.other.borrow().is_none()
     }
 
-    /// The number of the table that an operation is on; `None` if it is on the catalog.
+    /// Returns the number of the table of an operation; `None` if it is on the catalog.
     pub fn table_of(&self, operation: &Operation) -> Option<u32> {
         match operation {
             Operation::Create(_) | Operation::Drop | Operation::Open | Operation::List => None,
@@ -246,31 +247,35 @@ impl<E: Endpoint + Debug> Session<E> {
         }
     }
 
-    /// What a compare-and-swap is to compare with: what the session saw last of the key.
+    /// Returns the expected value of a compare-and-swap: the last one that the session saw of the
+    /// key.
     pub fn expected(&self, operation: &Operation) -> Option<u64> {
         let table = self.table_of(operation)?;
         match operation.on_table() {
             Operation::CompareSwap(key, _) => {
-                let seen = self.seen.borrow();
-                seen.get(&(table, *key)).copied().flatten()
+                let last_values = self.last_values.borrow();
+                last_values.get(&(table, *key)).copied().flatten()
             }
             _ => None,
         }
     }
 
-    /// Does an operation, and tells what it answered; `Err`: with something that must not happen.
+    /// Executes an operation and returns its answer.
+    ///
+    /// # Errors
+    /// The operation failed with an error that is not permitted.
     pub async fn perform(
         &self,
         operation: &Operation,
         expected: Option<u64>,
     ) -> Result<Answer, Unexpected> {
-        let _under_way = UnderWay::begin(&self.under_way_count);
+        let _under_way = InProgressGuard::begin(&self.in_progress_count);
         let done = match operation {
             Operation::Create(shape) => self.create(shape).await,
             Operation::List => self.list().await,
             Operation::Drop => {
                 let dropped = self.library.drop_table(OTHER_NAME).await;
-                dropped.map_err(Trouble::from).map(|()| {
+                dropped.map_err(OperationFailure::from).map(|()| {
                     self.other.take();
                     Answer::Dropped
                 })
@@ -283,7 +288,7 @@ impl<E: Endpoint + Debug> Session<E> {
                     return Err(Unexpected::Failed(text));
                 };
                 let done = self.perform_on(&table, inner, expected).await;
-                if matches!(&done, Err(Trouble::Failed(error)) if is_dropped(error)) {
+                if matches!(&done, Err(OperationFailure::Failed(error)) if is_dropped(error)) {
                     self.forget(table.info().id);
                 }
                 done
@@ -291,12 +296,12 @@ impl<E: Endpoint + Debug> Session<E> {
             _ => self.perform_on(&self.table, operation, expected).await,
         };
         done.or_else(|trouble| match trouble {
-            Trouble::Failed(error) => classify(&error),
-            Trouble::Unexpected(what) => Err(what),
+            OperationFailure::Failed(error) => classify(&error),
+            OperationFailure::Unexpected(what) => Err(what),
         })
     }
 
-    /// Another future of the session may have opened the next one meanwhile.
+    /// Another future of the session may have opened the next table meanwhile.
     fn forget(&self, table: u32) {
         let mut other = self.other.borrow_mut();
         if other.as_ref().is_some_and(|open| open.info().id == table) {
@@ -304,14 +309,14 @@ impl<E: Endpoint + Debug> Session<E> {
         }
     }
 
-    async fn list(&self) -> Result<Answer, Trouble> {
+    async fn list(&self) -> Result<Answer, OperationFailure> {
         let tables = self.library.list_tables().await?.into_iter();
         let mut tables: Vec<(String, u32)> = tables.map(|info| (info.name, info.id)).collect();
         tables.sort_unstable();
         Ok(Answer::Listed(tables))
     }
 
-    async fn create(&self, shape: &TableShape) -> Result<Answer, Trouble> {
+    async fn create(&self, shape: &TableShape) -> Result<Answer, OperationFailure> {
         let options = TableOptions {
             kind: shape.pages.map_or(TableKind::Words, TableKind::Bytes),
             slots: shape.slots,
@@ -322,7 +327,7 @@ impl<E: Endpoint + Debug> Session<E> {
         let created = match &self.strings {
             None => {
                 let created = self.library.create_table(OTHER_NAME, &options).await;
-                created.map(Opened::Words)
+                created.map(SessionTable::Words)
             }
             Some(strings) => {
                 let created = self.library.create_byte_table(OTHER_NAME, &options).await;
@@ -342,7 +347,7 @@ impl<E: Endpoint + Debug> Session<E> {
         }
     }
 
-    async fn open_other(&self) -> Result<Answer, Trouble> {
+    async fn open_other(&self) -> Result<Answer, OperationFailure> {
         let table = open_table(&self.library, OTHER_NAME, self.strings.as_ref()).await?;
         let id = table.info().id;
         self.other.replace(Some(table));
@@ -351,31 +356,31 @@ impl<E: Endpoint + Debug> Session<E> {
 
     async fn perform_on(
         &self,
-        table: &Opened<E>,
+        table: &SessionTable<E>,
         operation: &Operation,
         expected: Option<u64>,
-    ) -> Result<Answer, Trouble> {
+    ) -> Result<Answer, OperationFailure> {
         let answer = match table {
-            Opened::Words(table) => perform_on_words(table, operation, expected).await?,
-            Opened::Bytes(table) => table.perform(operation, expected).await?,
+            SessionTable::Words(table) => perform_on_words(table, operation, expected).await?,
+            SessionTable::Bytes(table) => table.perform(operation, expected).await?,
         };
         self.remember(table.info().id, operation, &answer);
         Ok(answer)
     }
 
     fn remember(&self, table: u32, operation: &Operation, answer: &Answer) {
-        let mut seen = self.seen.borrow_mut();
+        let mut last_values = self.last_values.borrow_mut();
         match (operation, answer) {
             (Operation::Get(key), Answer::Values(values)) => {
-                seen.insert((table, *key), values[0]);
+                last_values.insert((table, *key), values[0]);
             }
             (Operation::MultiGet(keys), Answer::Values(values)) => {
                 let keys = keys.iter().map(|key| (table, *key));
-                seen.extend(keys.zip(values.iter().copied()));
+                last_values.extend(keys.zip(values.iter().copied()));
             }
             (operation, Answer::Changed { to, .. } | Answer::Wrote { to, .. }) => {
                 if let Some(key) = operation.written_key() {
-                    seen.insert((table, key), *to);
+                    last_values.insert((table, key), *to);
                 }
             }
             _ => {}
@@ -383,24 +388,24 @@ impl<E: Endpoint + Debug> Session<E> {
     }
 }
 
-/// Opens the table of a name.
+/// Opens a table by name.
 async fn open_table<E: Endpoint + Debug>(
     session: &AsyncSession<SimHost<E>>,
     name: &str,
-    strings: Option<&Arc<Strings>>,
-) -> Result<Opened<E>, Error> {
+    strings: Option<&Arc<StringMap>>,
+) -> Result<SessionTable<E>, Error> {
     Ok(match strings {
-        None => Opened::Words(session.open_table(name).await?),
+        None => SessionTable::Words(session.open_table(name).await?),
         Some(strings) => by_numbers(session.open_byte_table(name).await?, strings),
     })
 }
 
 fn by_numbers<E: Endpoint + Debug>(
     table: AsyncByteTable<SimHost<E>>,
-    strings: &Arc<Strings>,
-) -> Opened<E> {
+    strings: &Arc<StringMap>,
+) -> SessionTable<E> {
     let strings = Arc::clone(strings);
-    Opened::Bytes(ByNumbers { table, strings })
+    SessionTable::Bytes(ByNumbers { table, strings })
 }
 
 async fn perform_on_words<E: Endpoint + Debug>(
@@ -431,7 +436,7 @@ async fn perform_on_words<E: Endpoint + Debug>(
         Operation::Scan(from, limit) => {
             let mut records = Vec::new();
             table.scan_into(*from, *limit, &mut records).await?;
-            // Fewer than asked for means: there are no more.
+            // Fewer than requested means that there are no more.
             let is_end = records.len() < *limit;
             Answer::Records(records, is_end)
         }
@@ -453,19 +458,22 @@ fn is_dropped(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::TableDropped { .. })
 }
 
-/// What an operation does not end with.
+/// Error with which an operation must not end.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unexpected {
-    /// The node could not do it, and may have done it: what nobody is told whose node has lost no
-    /// session of its own.
+    /// The node refused the operation, and may have executed it: permitted only if the node has
+    /// lost a session of its own.
     #[error("{0}")]
     Refused(String),
-    /// In no run.
+    /// Never permitted.
     #[error("{0}")]
     Failed(String),
 }
 
-/// What an error means for a history. `Err`: none that may happen in every run.
+/// Returns the answer that an error means for a history.
+///
+/// # Errors
+/// The error is not permitted in every run.
 fn classify(error: &Error) -> Result<Answer, Unexpected> {
     let text = error.to_string();
     let failure = match error.kind() {
@@ -495,7 +503,7 @@ fn classify(error: &Error) -> Result<Answer, Unexpected> {
         ErrorKind::TableDropped { .. } => Refusal::TableDropped,
         ErrorKind::SessionBroken => Refusal::SessionBroken,
         ErrorKind::SessionUnknown => Refusal::SessionUnknown,
-        ErrorKind::Full(_) | ErrorKind::NoLeaf { .. } => Refusal::Full,
+        ErrorKind::Full(_) | ErrorKind::PoolFullForLeaf { .. } => Refusal::Full,
         ErrorKind::Bytes(error) | ErrorKind::ByteLoad(ByteLoadError::Index(error))
             if error.is_full() =>
         {

@@ -1,13 +1,13 @@
-//! Numbers and names as errors and pages show them: never longer than a line.
+//! Formats numbers and names for errors and pages, never longer than a line.
 
 pub(crate) use farleaf_chart::shown::{amount, count, number, text};
 
-/// The longest piece of a line that is passed on.
+/// Longest quoted part of a line, in characters.
 const QUOTED_CHARS_MAX: usize = 60;
-/// The longest message of a TOML reader that is passed on.
+/// Longest quoted message of a TOML reader, in characters.
 const MESSAGE_CHARS_MAX: usize = 400;
 
-/// What a TOML reader says, which quotes whole lines of the file.
+/// Shortens the message of a TOML reader, which quotes whole lines of the file.
 pub(crate) fn message(error: &toml::de::Error) -> String {
     let told = error.to_string();
     let told = told.trim_end();
@@ -25,7 +25,7 @@ pub(crate) fn message(error: &toml::de::Error) -> String {
 mod tests {
     use super::*;
 
-    /// Promise: a line of a million characters does not become an error of as many.
+    /// Promise: a line of a million characters does not become an error of the same length.
     #[test]
     fn messages_have_an_end() {
         let long = format!("a = {}", "x".repeat(1_000_000));

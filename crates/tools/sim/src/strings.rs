@@ -1,16 +1,16 @@
-//! What the numbers of a plan stand for on tables of byte strings: a key's number for a key, in the
-//! same order, and a value's number for a value that says which one it is.
+//! Meaning of a plan's numbers on tables of byte strings: a key's number stands for a key, in the
+//! same order, and a value's number for a value that identifies it.
 //!
-//! So histories and checkers are of numbers, whatever the table holds.
+//! Histories and checkers can thus use numbers, whatever the table holds.
 
-use crate::random::Random;
+use farleaf_base::random::Random;
 
-/// Bytes that keys are made of: few, with the least and the greatest.
+/// Bytes of keys: few, with the least and the greatest.
 const KEY_BYTES: [u8; 5] = [0, b'a', b'b', b'~', 0xFF];
-/// The longest key that there can be.
+/// Longest possible key.
 const KEY_SIZE_BYTES_MAX: usize = 4096;
-/// Sizes that values are drawn from: in a page, about where they go outside, in small pieces, in
-/// large ones, in chunks.
+/// Ranges of value sizes: in a page, around the inline limit, in small pieces, in large ones, in
+/// chunks.
 const VALUE_SIZES_BYTES: [(u64, u64); 6] = [
     (0, 12),
     (13, 40),
@@ -20,19 +20,19 @@ const VALUE_SIZES_BYTES: [(u64, u64); 6] = [
     (66_000, 140_000),
 ];
 
-/// The keys and values of a run.
+/// Keys and values of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Strings {
-    /// Ascending; a key's number is its place.
+pub struct StringMap {
+    /// Keys in ascending order; a key's number is its index.
     keys: Vec<Vec<u8>>,
     /// Weights of the sizes of values.
     weights: [u64; VALUE_SIZES_BYTES.len()],
     seed: u64,
 }
 
-impl Strings {
-    /// So many keys of several kinds, and how large values are; if they are `plain`, such as make
-    /// pages split where they are (BP5).
+impl StringMap {
+    /// Draws this many keys of several kinds, and the sizes of values. `plain` keys and values make
+    /// pages split in place.
     pub fn draw(random: &mut Random, key_count: usize, plain: bool) -> Self {
         let mut kinds = KeyKinds::draw(random);
         if plain {
@@ -62,7 +62,7 @@ impl Strings {
         }
     }
 
-    /// A key. The first one's range begins at the empty string.
+    /// Returns a key. The first one's range begins at the empty string.
     ///
     /// # Panics
     /// There are fewer keys.
@@ -70,7 +70,7 @@ impl Strings {
         &self.keys[number as usize]
     }
 
-    /// Where a range of keys begins or ends; `None`: behind the last one.
+    /// Returns the bound of a key range; `None` after the last key.
     pub fn bound(&self, number: u64) -> Option<&[u8]> {
         match number {
             0 => Some(&[]),
@@ -78,13 +78,14 @@ impl Strings {
         }
     }
 
-    /// The number of a key; `None`: nobody writes such a key.
+    /// Returns the number of a key; `None` if no client writes such a key.
     pub fn key_number(&self, key: &[u8]) -> Option<u64> {
         let place = self.keys.binary_search_by(|own| own.as_slice().cmp(key));
         place.ok().map(|place| place as u64)
     }
 
-    /// A value: the number and its size, then bytes that follow from it. The first one is empty.
+    /// Returns a value: the number and its size, then bytes derived from them. The first value is
+    /// empty.
     pub fn value(&self, number: u64) -> Vec<u8> {
         if number == 1 {
             return Vec::new();
@@ -101,7 +102,7 @@ impl Strings {
         value
     }
 
-    /// The number of a value; `None`: nobody writes such a value.
+    /// Returns the number of a value; `None` if no client writes such a value.
     pub fn value_number(&self, value: &[u8]) -> Option<u64> {
         let Some((size, rest)) = value.split_first() else {
             return Some(1);
@@ -127,10 +128,10 @@ impl Strings {
     }
 }
 
-/// Which kinds of key a run has.
+/// Kinds of keys of a run.
 struct KeyKinds {
     weights: [u64; 6],
-    /// What many keys begin with.
+    /// Common prefixes of many keys.
     prefixes: Vec<Vec<u8>>,
 }
 
@@ -142,7 +143,7 @@ impl KeyKinds {
             letters(random, size)
         };
         let mut prefixes = vec![prefix(random)];
-        // One that goes on where another one ends.
+        // One prefix extends another one.
         let longer = [&prefixes[0][..], &letters(random, 36)].concat();
         prefixes.extend([longer, prefix(random)]);
         Self { weights, prefixes }
@@ -150,7 +151,7 @@ impl KeyKinds {
 
     fn key(&self, random: &mut Random) -> Vec<u8> {
         let kinds: u64 = self.weights.iter().sum();
-        // Whatever is switched off, there are short keys enough.
+        // Whatever is switched off, there are enough short keys.
         let mut left = random.below(kinds + 1);
         let kind = self.weights.iter().position(|weight| {
             let is_it = left < *weight;
@@ -164,7 +165,7 @@ impl KeyKinds {
                 [prefix, letters(random, size)].concat()
             }
             Some(1) => {
-                // Longer than an eighth of some page.
+                // Longer than an eighth of some pages.
                 let size = random.between(1, 3) as usize;
                 let first = letters(random, size);
                 let size = random.between(60, 500) as usize;
@@ -173,7 +174,7 @@ impl KeyKinds {
             Some(2) => vec![0xFF; random.between(1, 90) as usize],
             Some(3) => format!("user{:08}", random.below(1000) * 7).into_bytes(),
             Some(4) => {
-                // Alike in more than what a page has of a key that is outside.
+                // The common part is longer than what a page stores of a key that is outside.
                 let prefix = &self.prefixes[0];
                 let size = random.between(150, 400) as usize;
                 let middle = [&prefix[..], &vec![b'm'; size]].concat();
@@ -201,13 +202,13 @@ fn letters(random: &mut Random, size: usize) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    /// Numbers and strings are one to one, keys in the same order; and some runs have each of what
-    /// makes keys and values different.
+    /// Promise: numbers and strings map one to one, keys in the same order, and some runs have each
+    /// kind of key and value.
     #[test]
     fn numbers_lead_back() {
         let (mut has_empty, mut has_long, mut has_chunks) = (false, false, false);
         for seed in 0..60 {
-            let strings = Strings::draw(&mut Random::new(seed), 40, seed % 3 == 0);
+            let strings = StringMap::draw(&mut Random::new(seed), 40, seed % 3 == 0);
             for number in 0..40 {
                 let key = strings.key(number);
                 assert_eq!(strings.key_number(key), Some(number));
@@ -225,10 +226,10 @@ mod tests {
         assert!(has_empty && has_long && has_chunks);
     }
 
-    /// What was torn is no value of anybody's.
+    /// Promise: torn bytes are not a value of any number.
     #[test]
     fn a_value_that_is_not_whole_is_none() {
-        let strings = Strings::draw(&mut Random::new(3), 4, false);
+        let strings = StringMap::draw(&mut Random::new(3), 4, false);
         let mut long = (2..200).map(|number| strings.value(number));
         let mut value = long.find(|value| value.len() > 20).expect("some are");
         value[19] ^= 1;

@@ -6,27 +6,27 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use farleaf_base::OwnerWord;
 use farleaf_executor::block_on;
-use farleaf_node::xstore::{Employer, Trainer, Worker};
-use farleaf_types::OwnerWord;
+use farleaf_node::xstore::{SessionFactory, Trainer, Worker};
 
 use crate::fabric::endpoint::{SimEndpoint, StillEndpoint};
 use crate::fabric::world::ClientId;
 use crate::node::Node;
 use crate::plant::Plant;
 
-/// Trainings after which something keeps itself due, by far.
+/// Trainings after which a task certainly keeps itself due forever.
 const TRAINING_COUNT_MAX: u32 = 10_000;
 
-/// Gives workers what they work with in a run.
+/// Gives workers of a run their sessions.
 #[derive(Debug)]
-pub struct SimEmployer {
+pub struct SimSessionFactory {
     node: Rc<Node>,
     plant: Option<Plant>,
     clients: RefCell<BTreeMap<u64, ClientId>>,
 }
 
-impl SimEmployer {
+impl SimSessionFactory {
     fn new(node: &Rc<Node>, plant: Option<Plant>) -> Self {
         Self {
             node: Rc::clone(node),
@@ -36,77 +36,81 @@ impl SimEmployer {
     }
 }
 
-impl Employer for SimEmployer {
+impl SessionFactory for SimSessionFactory {
     type Endpoint = SimEndpoint;
 
-    fn hire(&self) -> Result<(SimEndpoint, OwnerWord), String> {
+    fn open_worker_session(&self) -> Result<(SimEndpoint, OwnerWord), String> {
         let endpoint = SimEndpoint::with_plant(&self.node.world, self.plant);
         let owner = self.node.register(endpoint.client());
         let mut clients = self.clients.borrow_mut();
         clients.insert(owner.word(), endpoint.client());
-        self.node.hire(endpoint.client());
+        self.node.open_worker_session(endpoint.client());
         Ok((endpoint, owner))
     }
 
-    fn dismiss(&self, owner: OwnerWord) {
+    fn end_worker_session(&self, owner: OwnerWord) {
         if let Some(client) = self.clients.borrow_mut().remove(&owner.word()) {
-            self.node.dismiss(client);
+            self.node.end_worker_session(client);
             self.node.fence(client, owner);
         }
     }
 }
 
-/// A worker in a run.
-pub fn worker(node: &Rc<Node>, plant: Option<Plant>) -> Worker<SimEmployer> {
+/// Creates a worker of a run.
+pub fn worker(node: &Rc<Node>, plant: Option<Plant>) -> Worker<SimSessionFactory> {
     let tables = Arc::clone(node.server().leaves());
-    Worker::new(SimEmployer::new(node, plant), node.layout.clone(), tables)
+    Worker::new(
+        SimSessionFactory::new(node, plant),
+        node.layout.clone(),
+        tables,
+    )
 }
 
-/// The same while the world stands still.
+/// Gives workers their sessions while virtual time stands still.
 #[derive(Debug)]
-pub struct StillEmployer<'a> {
+pub struct StillSessionFactory<'a> {
     node: &'a Node,
     plant: Option<Plant>,
     client: Cell<Option<ClientId>>,
 }
 
-impl Employer for StillEmployer<'_> {
+impl SessionFactory for StillSessionFactory<'_> {
     type Endpoint = StillEndpoint;
 
-    fn hire(&self) -> Result<(StillEndpoint, OwnerWord), String> {
+    fn open_worker_session(&self) -> Result<(StillEndpoint, OwnerWord), String> {
         let endpoint = StillEndpoint::with_plant(&self.node.world, self.plant);
         let owner = self.node.register(endpoint.client());
         self.client.set(Some(endpoint.client()));
         Ok((endpoint, owner))
     }
 
-    fn dismiss(&self, owner: OwnerWord) {
+    fn end_worker_session(&self, owner: OwnerWord) {
         if let Some(client) = self.client.take() {
             self.node.fence(client, owner);
         }
     }
 }
 
-/// A worker while the world stands still.
-pub fn still_worker(node: &Node, plant: Option<Plant>) -> Worker<StillEmployer<'_>> {
+/// Creates a worker for which virtual time stands still.
+pub fn still_worker(node: &Node, plant: Option<Plant>) -> Worker<StillSessionFactory<'_>> {
     let tables = Arc::clone(node.server().leaves());
-    let employer = StillEmployer {
+    let session_factory = StillSessionFactory {
         node,
         plant,
         client: Cell::default(),
     };
-    Worker::new(employer, node.layout.clone(), tables)
+    Worker::new(session_factory, node.layout.clone(), tables)
 }
 
-/// Trains all that is due, while the world stands still. False: there is no end to it.
+/// Executes all due training while virtual time stands still. Returns false if it does not end.
 ///
 /// # Panics
-/// The region is not there, which it is.
+/// The memory does not exist, which it does.
 pub fn train_still(node: &Node, plant: Option<Plant>) -> bool {
     let trainer = Trainer::new(still_worker(node, plant));
     let mut training_count = 0;
     let is_over = loop {
-        // Where there is no room for models, clients do without.
+        // Without space for models, clients work without them.
         match block_on(trainer.train_next(), || 0) {
             Ok(false) => break true,
             Ok(true) => training_count += 1,
@@ -118,6 +122,6 @@ pub fn train_still(node: &Node, plant: Option<Plant>) -> bool {
         }
     };
     let closed = block_on(trainer.worker().close(), || 0);
-    closed.expect("inside the region");
+    closed.expect("inside the memory");
     is_over
 }

@@ -1,18 +1,25 @@
-//! The layers: the one table of which crate may depend on which.
+//! Layers: the table of permitted dependencies between crates, and the diagram made from it.
 
 use std::fmt::Write as _;
 
-/// What one crate may depend on, of the workspace's crates.
+/// Permitted dependencies of one crate on other crates of the workspace.
 #[derive(Debug, Clone, Copy)]
 pub struct Layer {
-    /// The folder in crates/.
+    /// Folder of the crate, relative to `crates/`, such as `memory/fabric`.
     pub folder: &'static str,
-    /// What it may use, in the build and in tests; folders.
+    /// Names of the crates that it may use, in the build and in tests.
     pub may_use: &'static [&'static str],
-    /// What only its tests, examples and benchmarks may use besides; folders.
+    /// Names of further crates that only its tests, examples and benchmarks may use.
     pub may_use_in_tests: &'static [&'static str],
-    /// Whether the crate may be absent although it is in this table.
+    /// Whether the crate is outside the default build, and may be absent.
     pub is_optional: bool,
+}
+
+impl Layer {
+    /// Returns the name of the crate: the last part of its folder.
+    pub fn name(&self) -> &'static str {
+        name_of_folder(self.folder)
+    }
 }
 
 const fn layer(folder: &'static str, may_use: &'static [&'static str]) -> Layer {
@@ -24,94 +31,75 @@ const fn layer(folder: &'static str, may_use: &'static [&'static str]) -> Layer 
     }
 }
 
-/// The layers, lowest first: each may use only what stands above it in this table.
+/// Layers, lowest first: each may use only those above it in this table.
 pub const LAYERS: &[Layer] = &[
-    layer("types", &[]),
+    layer("base", &[]),
     layer("executor", &[]),
-    layer("model", &[]),
+    layer("memory/model", &[]),
     layer("key", &[]),
-    layer("lsm", &[]),
-    layer("tidy", &[]),
-    layer("chart", &[]),
-    layer("fabric", &["types", "executor"]),
-    layer("wire", &["types", "executor", "fabric"]),
+    layer("durable/lsm", &["base"]),
+    layer("tools/tidy", &[]),
     Layer {
-        // How decoders are fuzzed.
-        may_use_in_tests: &["fabric"],
-        ..layer("cluster", &["lsm", "wire"])
+        is_optional: true,
+        ..layer("tools/book", &[])
     },
-    layer("message", &["types", "executor", "fabric"]),
-    layer(
-        "replica",
-        &["types", "executor", "fabric", "message", "lsm"],
-    ),
+    layer("tools/chart", &[]),
+    layer("memory/fabric", &["base", "executor"]),
+    layer("wire", &["base", "executor", "fabric"]),
+    layer("durable/cluster", &["base", "lsm", "wire"]),
+    layer("durable/replica", &["base", "executor", "fabric", "lsm"]),
+    layer("durable/client", &["base", "wire", "cluster"]),
+    layer("tools/trial", &["base", "wire", "cluster", "client"]),
     Layer {
-        // How decoders are fuzzed.
-        may_use_in_tests: &["fabric"],
-        ..layer("client", &["wire", "cluster"])
-    },
-    layer("trial", &["wire", "cluster", "client"]),
-    Layer {
-        // Clients under load, and what is checked of them.
+        // Clients under load, with checks of their answers.
         may_use_in_tests: &["trial"],
         ..layer(
-            "server",
+            "durable/server",
             &[
-                "types", "fabric", "wire", "lsm", "replica", "cluster", "client",
+                "base", "fabric", "wire", "lsm", "replica", "cluster", "client",
             ],
         )
     },
     Layer {
         is_optional: true,
-        // Servers whose coordinator it is.
-        may_use_in_tests: &["wire", "lsm", "client", "trial", "server"],
-        ..layer("etcd", &["cluster"])
+        // Servers that use it as coordinator.
+        may_use_in_tests: &["base", "wire", "lsm", "client", "trial", "server"],
+        ..layer("durable/etcd", &["cluster"])
     },
-    layer("region", &["types", "fabric"]),
-    layer("leaf", &["types", "executor", "fabric", "region"]),
-    layer("block", &["types", "executor", "fabric", "region"]),
+    layer("memory/pool", &["base", "fabric"]),
+    layer("memory/leaf", &["base", "executor", "fabric", "pool"]),
     layer(
-        "page",
-        &["types", "executor", "fabric", "region", "leaf", "block"],
+        "memory/index",
+        &["base", "executor", "model", "fabric", "pool", "leaf"],
     ),
     layer(
-        "index",
-        &["types", "executor", "model", "fabric", "region", "leaf"],
-    ),
-    layer(
-        "byte-index",
+        "memory/byte-index",
         &[
-            "types", "executor", "model", "fabric", "region", "leaf", "block", "page", "index",
+            "base", "executor", "model", "fabric", "pool", "leaf", "index",
         ],
     ),
     layer(
-        "node",
+        "memory/node",
         &[
-            "types",
+            "base",
             "executor",
             "model",
             "fabric",
-            "message",
-            "region",
+            "pool",
             "leaf",
-            "block",
-            "page",
             "index",
             "byte-index",
         ],
     ),
     layer(
-        "store",
+        "farleaf",
         &[
-            "types",
+            "base",
             "executor",
             "model",
             "fabric",
-            "message",
-            "region",
+            "pool",
             "leaf",
-            "block",
-            "page",
             "index",
             "byte-index",
             "key",
@@ -124,105 +112,145 @@ pub const LAYERS: &[Layer] = &[
         ],
     ),
     layer(
-        "bench",
+        "tools/bench",
         &[
-            "types", "executor", "fabric", "lsm", "replica", "cluster", "server", "store", "chart",
+            "base", "executor", "fabric", "lsm", "replica", "cluster", "server", "farleaf", "chart",
         ],
     ),
     layer(
-        "sim",
+        "tools/sim",
         &[
-            "types",
+            "base",
             "executor",
             "model",
             "fabric",
-            "message",
-            "region",
+            "pool",
             "leaf",
-            "block",
-            "page",
             "index",
             "byte-index",
             "node",
-            "store",
+            "farleaf",
             "chart",
             "bench",
         ],
     ),
     Layer {
-        // A test makes a region of another format version, by writing over its superblock.
+        // A test creates a region of another format version, by overwriting its superblock.
         may_use_in_tests: &["fabric"],
         ..layer(
             "cli",
             &[
-                "types", "lsm", "wire", "cluster", "server", "node", "store", "chart", "bench",
+                "base", "lsm", "wire", "cluster", "server", "node", "farleaf", "chart", "bench",
                 "sim",
             ],
         )
     },
     Layer {
         is_optional: true,
-        ..layer("instruction-gate", UP_TO_STORE)
+        ..layer("tools/instruction-gate", UP_TO_FARLEAF)
     },
     Layer {
         is_optional: true,
-        ..layer("bench-peers", UP_TO_BENCH)
+        ..layer("tools/bench-peers", UP_TO_BENCH)
     },
     Layer {
         is_optional: true,
-        ..layer("bench-lsm", &["lsm", "bench"])
+        ..layer("tools/bench-lsm", &["lsm", "bench"])
     },
 ];
 
-const UP_TO_STORE: &[&str] = &[
-    "types", "executor", "model", "fabric", "region", "leaf", "index", "node", "store",
+const UP_TO_FARLEAF: &[&str] = &[
+    "base", "executor", "model", "fabric", "pool", "leaf", "index", "node", "farleaf",
 ];
 const UP_TO_BENCH: &[&str] = &[
-    "types", "executor", "model", "fabric", "region", "leaf", "index", "node", "store", "bench",
+    "base", "executor", "model", "fabric", "pool", "leaf", "index", "node", "farleaf", "bench",
 ];
 
-/// The name of the package in a folder of crates/.
-pub fn package_name(folder: &str) -> String {
-    match folder {
-        "store" => "farleaf".to_owned(),
-        _ => format!("farleaf-{folder}"),
+/// Returns the name of a crate's package.
+pub fn package_name(name: &str) -> String {
+    match name {
+        "farleaf" => name.to_owned(),
+        _ => format!("farleaf-{name}"),
     }
 }
 
-/// The table as text: one line a crate, what it may use behind it.
-pub fn picture(layers: &[Layer]) -> String {
-    let width = layers
-        .iter()
-        .map(|layer| package_name(layer.folder).len())
-        .max()
-        .unwrap_or(0);
-    let mut text = String::new();
-    for layer in layers {
-        let used: Vec<_> = layer
-            .may_use
-            .iter()
-            .map(|folder| package_name(folder))
-            .collect();
-        let used = if used.is_empty() {
-            "-".to_owned()
-        } else {
-            used.join(", ")
+/// Returns the name of the crate in a folder: the folder's last part.
+pub fn name_of_folder(folder: &str) -> &str {
+    folder.rsplit('/').next().unwrap_or(folder)
+}
+
+/// Headings of the diagram's columns, and the folder that each one shows.
+const COLUMNS: [(&str, &str); 4] = [
+    ("far memory", "memory/"),
+    ("shared", ""),
+    ("durable", "durable/"),
+    ("tools", "tools/"),
+];
+
+/// Draws the diagram of the crates: one column per folder of `crates/`, with users above the crates
+/// that they use.
+///
+/// A crate is in the lowest row that is above all crates it may use.
+pub fn diagram(layers: &[Layer]) -> String {
+    let heights = heights(layers);
+    let cell = |height: usize, prefix: &str| -> String {
+        let is_here = |layer: &Layer| match prefix {
+            "" => !layer.folder.contains('/'),
+            _ => layer.folder.starts_with(prefix),
         };
-        let _ = writeln!(text, "{:width$} -> {used}", package_name(layer.folder));
+        let here = layers.iter().zip(&heights);
+        let here = here.filter(|(layer, it)| **it == height && is_here(layer));
+        let names: Vec<_> = here.map(|(layer, _)| layer.name()).collect();
+        names.join(" ")
+    };
+    let top = heights.iter().max().copied().unwrap_or(0);
+    let mut rows = vec![COLUMNS.map(|(heading, _)| heading.to_owned())];
+    rows.extend(
+        (0..=top)
+            .rev()
+            .map(|height| COLUMNS.map(|(_, prefix)| cell(height, prefix))),
+    );
+    let widths: [usize; COLUMNS.len()] =
+        std::array::from_fn(|column| rows.iter().map(|row| row[column].len()).max().unwrap_or(0));
+    let mut text = String::new();
+    for (index, row) in rows.iter().enumerate() {
+        let cells = row.iter().zip(widths);
+        let cells: Vec<_> = cells.map(|(it, width)| format!("{it:width$}")).collect();
+        let _ = writeln!(text, "{}", cells.join(" | ").trim_end());
+        if index == 0 {
+            let _ = writeln!(
+                text,
+                "{}",
+                widths.map(|width| "-".repeat(width)).join("-+-")
+            );
+        }
     }
     text
+}
+
+/// Returns the length of the longest chain of dependencies below each crate.
+fn heights(layers: &[Layer]) -> Vec<usize> {
+    let mut heights: Vec<usize> = Vec::with_capacity(layers.len());
+    for layer in layers {
+        let used = layers.iter().zip(&heights);
+        let used = used.filter(|(below, _)| layer.may_use.contains(&below.name()));
+        let height = used.map(|(_, height)| height + 1).max().unwrap_or(0);
+        heights.push(height);
+    }
+    heights
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// The table has no circle: everything used, in tests too, stands above its user.
+    /// Promise: the table has no cycle: each crate uses, also in tests, only crates above it in the
+    /// table.
     #[test]
     fn each_layer_uses_only_those_above_it_in_the_table() {
         for (position, layer) in LAYERS.iter().enumerate() {
             for used in layer.may_use.iter().chain(layer.may_use_in_tests) {
-                let above = LAYERS[..position].iter().any(|it| it.folder == *used);
+                let above = LAYERS[..position].iter().any(|it| it.name() == *used);
                 assert!(
                     above,
                     "{} may use {used}, which is not above it",
@@ -232,7 +260,26 @@ mod tests {
         }
     }
 
-    /// The ends of the graph stay ends.
+    /// Promise: far-memory crates use no durable crate, and vice versa, except that replication
+    /// writes its log through the fabric.
+    #[test]
+    fn the_halves_meet_only_where_replication_uses_the_fabric() {
+        let folder = |name: &str| {
+            let layer = LAYERS.iter().find(|layer| layer.name() == name);
+            layer.map_or("", |layer| layer.folder)
+        };
+        for layer in LAYERS {
+            for used in layer.may_use.iter().map(|name| folder(name)) {
+                let upward = layer.folder.starts_with("memory/") && used.starts_with("durable/");
+                assert!(!upward, "{} uses {used}", layer.folder);
+                let across = layer.folder.starts_with("durable/") && used.starts_with("memory/");
+                let is_fabric = used == "memory/fabric";
+                assert!(!across || is_fabric, "{} uses {used}", layer.folder);
+            }
+        }
+    }
+
+    /// Promise: no crate uses the programs at the top.
     #[test]
     fn nothing_uses_the_programs_at_the_top() {
         for end in [
@@ -243,7 +290,7 @@ mod tests {
             "instruction-gate",
         ] {
             assert!(
-                LAYERS.iter().any(|layer| layer.folder == end),
+                LAYERS.iter().any(|layer| layer.name() == end),
                 "{end} is not in the table"
             );
             for layer in LAYERS {
@@ -257,10 +304,22 @@ mod tests {
         }
     }
 
-    /// The picture names the user and the used by their packages.
+    /// Promise: the diagram puts each crate into its folder's column, above all that it uses.
     #[test]
-    fn the_picture_names_packages() {
-        let text = picture(&[layer("types", &[]), layer("store", &["types"])]);
-        assert_eq!(text, "farleaf-types -> -\nfarleaf       -> farleaf-types\n");
+    fn the_diagram_puts_users_above_the_used() {
+        let layers = [
+            layer("base", &[]),
+            layer("memory/fabric", &["base"]),
+            layer("durable/lsm", &[]),
+            layer("farleaf", &["fabric", "lsm"]),
+        ];
+        let wanted = "\
+far memory | shared  | durable | tools
+-----------+---------+---------+------
+           | farleaf |         |
+fabric     |         |         |
+           | base    | lsm     |
+";
+        assert_eq!(diagram(&layers), wanted);
     }
 }

@@ -1,15 +1,15 @@
-//! Unfinished work does not get in, nor modules whose name says nothing.
+//! Checks for unfinished work, and for modules with meaningless names.
 
 use crate::rust_text::{self, Token};
 use crate::{SourceTree, Violation};
 
-/// Macros that stand for unfinished work.
+/// Macros that mark unfinished work.
 pub const FORBIDDEN_MACROS: &[&str] = &["todo", "unimplemented", "dbg"];
 
 /// Words that mark unfinished work, in comments or names.
 pub const FORBIDDEN_WORDS: &[&str] = &["FIXME", "XXX"];
 
-/// Names under which anything may gather.
+/// Module names under which unrelated code may gather.
 pub const FORBIDDEN_MODULES: &[&str] = &["util", "utils", "common"];
 
 /// Finds all three kinds in the Rust files.
@@ -63,7 +63,7 @@ mod tests {
         found.into_iter().map(|it| it.message).collect()
     }
 
-    /// Each kind is found, also spread over lines and as a file's or folder's name.
+    /// Promise: each kind is found, also when it spans lines and as the name of a file or folder.
     #[test]
     fn leftovers_are_found() {
         assert_eq!(messages("a.rs", "fn f() { todo!() }"), ["uses todo!"]);
@@ -82,7 +82,7 @@ mod tests {
         assert_eq!(messages("src/utils.rs", ""), ["a module named utils"]);
     }
 
-    /// The same words elsewhere mean nothing.
+    /// Promise: the same words in other places are not reported.
     #[test]
     fn innocent_text_passes() {
         for text in [

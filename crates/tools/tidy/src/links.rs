@@ -1,17 +1,20 @@
-//! Links between documents lead somewhere, and every document in docs/ is led to.
+//! Checks that links between documents have a target, and that every document in docs/ can be
+//! reached.
 //!
-//! Read are Markdown's inline links and images, its reference definitions, and `href` and `src` of
-//! inline HTML; not what stands in code blocks or code spans. Anchors are cut off, not checked.
+//! The check reads Markdown's inline links and images, its reference definitions, and `href` and
+//! `src` of inline HTML, except in code blocks and code spans. Anchors are cut off, not checked.
 
 use std::collections::BTreeSet;
 
+use crate::markdown::{self, without_code_spans};
 use crate::tree::extension;
 use crate::{SourceTree, Violation};
 
 const DOCS_FOLDER: &str = "docs";
 const DOCS_START: &str = "docs/README.md";
+const DOCS_SUMMARY: &str = "docs/SUMMARY.md";
 
-/// Finds relative links of all Markdown files that name no file or folder of the tree.
+/// Finds relative links in Markdown files without a file or folder as target.
 pub fn check_targets(tree: &SourceTree) -> Vec<Violation> {
     let mut violations = Vec::new();
     for (path, text) in tree.files_with_extension("md") {
@@ -28,14 +31,28 @@ pub fn check_targets(tree: &SourceTree) -> Vec<Violation> {
     violations
 }
 
-/// Finds files in docs/ to which no chain of links leads from docs/README.md. A link to a folder
+/// Finds pages in docs/ that docs/SUMMARY.md does not list: the book would lack them.
+pub fn check_summary(tree: &SourceTree) -> Vec<Violation> {
+    let listed = local_links(tree.text(DOCS_SUMMARY).unwrap_or_default());
+    let listed: BTreeSet<_> = listed
+        .iter()
+        .filter_map(|(_, link)| resolve(DOCS_SUMMARY, link))
+        .collect();
+    tree.paths_below(DOCS_FOLDER)
+        .filter(|path| extension(path) == Some("md") && *path != DOCS_SUMMARY)
+        .filter(|path| !listed.contains(*path))
+        .map(|path| Violation::in_file(path, format!("{DOCS_SUMMARY} does not list it")))
+        .collect()
+}
+
+/// Finds files in docs/ that no chain of links reaches from docs/README.md. A link to a folder
 /// leads to every file in it.
 pub fn check_docs_are_reachable(tree: &SourceTree) -> Vec<Violation> {
     let mut reached = BTreeSet::new();
     let mut open = vec![DOCS_START.to_owned()];
     while let Some(path) = open.pop() {
         let Some(text) = tree.text(&path) else {
-            // The root as a folder would lead everywhere and say nothing.
+            // A link to the root would lead to every file.
             if !path.is_empty() && path != DOCS_FOLDER {
                 let files = tree.paths_below(&path).map(str::to_owned);
                 open.extend(files.filter(|it| !reached.contains(it)));
@@ -43,7 +60,9 @@ pub fn check_docs_are_reachable(tree: &SourceTree) -> Vec<Violation> {
             continue;
         };
         let is_new = reached.insert(path.clone());
-        if is_new && extension(&path) == Some("md") {
+        // The summary of the book lists everything, and so shows nobody the way.
+        let is_followed = extension(&path) == Some("md") && path != DOCS_SUMMARY;
+        if is_new && is_followed {
             open.extend(
                 local_links(text)
                     .into_iter()
@@ -52,28 +71,17 @@ pub fn check_docs_are_reachable(tree: &SourceTree) -> Vec<Violation> {
         }
     }
     tree.paths_below(DOCS_FOLDER)
-        .filter(|path| !reached.contains(*path))
+        // The configuration of the book is not a document.
+        .filter(|path| !reached.contains(*path) && extension(path) != Some("toml"))
         .map(|path| Violation::in_file(path, format!("no link leads to it from {DOCS_START}")))
         .collect()
 }
 
-/// The links of a Markdown text that are not into the web or the same page: line, counted from 0,
-/// and target without its anchor.
+/// Returns the links of a Markdown text, except those to the web or the same page: line, counted
+/// from 0, and target without its anchor.
 fn local_links(text: &str) -> Vec<(usize, String)> {
     let mut links = Vec::new();
-    let mut fence: Option<&str> = None;
-    for (line_index, line) in text.lines().enumerate() {
-        let start = line.trim_start();
-        let mark = ["```", "~~~"]
-            .into_iter()
-            .find(|mark| start.starts_with(mark));
-        if mark.is_some() && (fence.is_none() || fence == mark) {
-            fence = if fence.is_some() { None } else { mark };
-            continue;
-        }
-        if fence.is_some() {
-            continue;
-        }
+    for (line_index, line) in markdown::lines_outside_code(text) {
         for target in line_targets(&without_code_spans(line)) {
             let target = target.split('#').next().unwrap_or_default();
             let leads_out = target.contains("://") || target.starts_with("mailto:");
@@ -83,22 +91,6 @@ fn local_links(text: &str) -> Vec<(usize, String)> {
         }
     }
     links
-}
-
-/// The line with blanks for what stands between backticks.
-fn without_code_spans(line: &str) -> String {
-    let parts: Vec<&str> = line.split('`').collect();
-    // An unpaired last backtick opens nothing.
-    let paired_count = parts.len() - 1 - (parts.len() - 1) % 2;
-    let keep = |(index, part): (usize, &&str)| {
-        let is_code = index % 2 == 1 && index < paired_count;
-        if is_code {
-            " ".to_owned()
-        } else {
-            (*part).to_owned()
-        }
-    };
-    parts.iter().enumerate().map(keep).collect()
 }
 
 fn line_targets(line: &str) -> Vec<String> {
@@ -122,7 +114,7 @@ fn line_targets(line: &str) -> Vec<String> {
     targets
 }
 
-/// The target without the title that may follow it, and without angle brackets.
+/// Returns the target without a title after it, and without angle brackets.
 fn first_part(target: &str) -> String {
     let target = target.trim();
     if let Some((inner, _)) = target.strip_prefix('<').and_then(|it| it.split_once('>')) {
@@ -135,7 +127,8 @@ fn first_part(target: &str) -> String {
         .to_owned()
 }
 
-/// The path from the root to which a link in a file leads; `None` when it leads out of the tree.
+/// Returns the path from the root to which a link in a file leads; `None` if it leads out of the
+/// tree.
 fn resolve(from: &str, link: &str) -> Option<String> {
     if link.starts_with('/') {
         return None;
@@ -171,7 +164,7 @@ mod tests {
             .collect()
     }
 
-    /// A dead link is found in each way of writing one.
+    /// Promise: a dead link is found in each notation.
     #[test]
     fn a_dead_link_is_found() {
         for text in [
@@ -189,7 +182,7 @@ mod tests {
         assert_eq!(dead_lines("```\n[x](gone.md)\n```\n[x](gone.md)"), [4]);
     }
 
-    /// Live links, links into the web and what is code pass.
+    /// Promise: live links, links to the web, and code pass.
     #[test]
     fn live_links_pass() {
         for text in [
@@ -211,7 +204,8 @@ mod tests {
             .collect()
     }
 
-    /// A file that no chain of links reaches is found; a chain or a link to its folder reaches it.
+    /// Promise: a file that no chain of links reaches is found; a chain or a link to its folder
+    /// reaches it.
     #[test]
     fn an_unreachable_document_is_found() {
         let start = ("docs/README.md", "[a](a.md) [fig](fig/)");
@@ -228,9 +222,24 @@ mod tests {
         assert_eq!(unreached(&[chain]), ["docs/a.md"]);
     }
 
-    /// No documents, nothing to reach.
+    /// Promise: an empty folder passes.
     #[test]
     fn an_empty_folder_passes() {
         assert_eq!(unreached(&[("README.md", "")]), Vec::<String>::new());
+    }
+
+    /// A page that the summary does not list is found.
+    #[test]
+    fn a_page_outside_the_summary_is_found() {
+        let tree = SourceTree::planted([
+            ("docs/SUMMARY.md", "[a](README.md)\n- [b](how-to/b.md)\n"),
+            ("docs/README.md", ""),
+            ("docs/how-to/b.md", ""),
+            ("docs/how-to/c.md", ""),
+            ("docs/book.toml", ""),
+        ]);
+        let found = check_summary(&tree);
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].path, "docs/how-to/c.md");
     }
 }

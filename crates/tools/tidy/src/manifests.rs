@@ -1,8 +1,9 @@
-//! Every crate says what it is, in its manifest and at its root, and takes the workspace's lints.
+//! Checks that every crate has a description in its manifest and documentation at its root, and
+//! uses the workspace's lints.
 
 use toml::{Table, Value};
 
-use crate::layers::package_name;
+use crate::layers::{name_of_folder, package_name};
 use crate::{SourceTree, Violation};
 
 /// Checks manifest and root file of every crate in crates/.
@@ -31,7 +32,7 @@ fn manifest_faults(folder: &str, manifest: &Table) -> impl Iterator<Item = Strin
         .get("lints")
         .and_then(|it| it.get("workspace"))
         .and_then(Value::as_bool);
-    let name = package_name(folder);
+    let name = package_name(name_of_folder(folder));
     let described = package("description").is_some_and(|it| !it.trim().is_empty());
     let named = package("name") == Some(name.as_str());
     let linted = lints == Some(true);
@@ -75,7 +76,7 @@ mod tests {
         check(&tree).into_iter().map(|it| it.message).collect()
     }
 
-    /// A crate that says all it must passes.
+    /// Promise: a complete crate passes.
     #[test]
     fn a_complete_crate_passes() {
         let roots = [
@@ -85,7 +86,7 @@ mod tests {
         assert_eq!(messages(GOOD, &roots), Vec::<String>::new());
     }
 
-    /// Each thing that a manifest may lack is found.
+    /// Promise: each missing part of a manifest is found.
     #[test]
     fn a_bare_manifest_is_found() {
         let root = [("crates/a/src/lib.rs", "//! A.")];
@@ -100,7 +101,7 @@ mod tests {
         assert_eq!(messages("[broken", &root), ["is not TOML"]);
     }
 
-    /// A root without documentation, and a crate without a root, are found.
+    /// Promise: a root without documentation, and a crate without a root, are found.
     #[test]
     fn an_undocumented_root_is_found() {
         let bare = [

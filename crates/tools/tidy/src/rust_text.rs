@@ -1,23 +1,23 @@
-//! Telling code from comments and literals in Rust source.
+//! Scanner that separates code from comments and literals in Rust source.
 //!
-//! A hand-written scanner for exactly this: line and nested block comments, strings with escapes,
-//! raw strings, and characters as against lifetimes. Each line is split into three texts of the
-//! same length, where what belongs to the other two is blank, so columns stay what they were.
+//! The scanner handles line comments, nested block comments, strings with escapes, raw strings, and
+//! characters as opposed to lifetimes. Each line is split into three texts of the same length, each
+//! with blanks in place of the other two, so that columns do not change.
 
 use std::mem;
 
-/// One line of Rust source, taken apart.
+/// One line of Rust source, split into its parts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Line {
-    /// The code, quotes included.
+pub struct SourceLine {
+    /// Code, including quotes.
     pub code: String,
-    /// What comments say, their slashes included.
+    /// Text of comments, including their slashes.
     pub comment: String,
-    /// What string and character literals say.
+    /// Text of string and character literals.
     pub literal: String,
 }
 
-impl Line {
+impl SourceLine {
     fn push(&mut self, class: Class, character: char) {
         let blank = if character == '\t' { '\t' } else { ' ' };
         for (kept, text) in [
@@ -38,23 +38,23 @@ enum Class {
 }
 
 #[derive(Debug, Clone, Copy)]
-enum State {
+enum ScannerState {
     Code,
     LineComment,
-    /// Depth of nesting.
+    /// Inside a block comment, with its depth of nesting.
     BlockComment(usize),
-    /// The closing quote; `"` or `'`.
+    /// Inside a literal, with its closing quote: `"` or `'`.
     Quoted(char),
-    /// Number of `#` around it.
+    /// Inside a raw string, with the number of `#` around it.
     RawString(usize),
 }
 
 /// Splits a source text into its lines.
-pub fn lines(text: &str) -> Vec<Line> {
+pub fn lines(text: &str) -> Vec<SourceLine> {
     let characters: Vec<char> = text.chars().collect();
     let mut scanner = Scanner {
-        state: State::Code,
-        line: Line::default(),
+        state: ScannerState::Code,
+        line: SourceLine::default(),
         lines: Vec::new(),
     };
     let mut position = 0;
@@ -68,53 +68,53 @@ pub fn lines(text: &str) -> Vec<Line> {
 }
 
 struct Scanner {
-    state: State,
-    line: Line,
-    lines: Vec<Line>,
+    state: ScannerState,
+    line: SourceLine,
+    lines: Vec<SourceLine>,
 }
 
 impl Scanner {
-    /// Consumes at least one character and says how many.
+    /// Consumes at least one character and returns how many.
     fn step(&mut self, before: &[char], rest: &[char]) -> usize {
         if rest[0] == '\n' {
-            if matches!(self.state, State::LineComment) {
-                self.state = State::Code;
+            if matches!(self.state, ScannerState::LineComment) {
+                self.state = ScannerState::Code;
             }
             self.lines.push(mem::take(&mut self.line));
             return 1;
         }
         match self.state {
-            State::Code => self.step_code(before, rest),
-            State::LineComment => self.take(Class::Comment, &rest[..1]),
-            State::BlockComment(depth) => {
+            ScannerState::Code => self.step_code(before, rest),
+            ScannerState::LineComment => self.take(Class::Comment, &rest[..1]),
+            ScannerState::BlockComment(depth) => {
                 if rest.starts_with(&['/', '*']) {
-                    self.state = State::BlockComment(depth + 1);
+                    self.state = ScannerState::BlockComment(depth + 1);
                     self.take(Class::Comment, &rest[..2])
                 } else if rest.starts_with(&['*', '/']) {
                     self.state = if depth == 1 {
-                        State::Code
+                        ScannerState::Code
                     } else {
-                        State::BlockComment(depth - 1)
+                        ScannerState::BlockComment(depth - 1)
                     };
                     self.take(Class::Comment, &rest[..2])
                 } else {
                     self.take(Class::Comment, &rest[..1])
                 }
             }
-            State::Quoted(quote) => {
+            ScannerState::Quoted(quote) => {
                 if rest[0] == '\\' && rest.get(1).is_some_and(|&next| next != '\n') {
                     self.take(Class::Literal, &rest[..2])
                 } else if rest[0] == quote {
-                    self.state = State::Code;
+                    self.state = ScannerState::Code;
                     self.take(Class::Code, &rest[..1])
                 } else {
                     self.take(Class::Literal, &rest[..1])
                 }
             }
-            State::RawString(hash_count) => {
+            ScannerState::RawString(hash_count) => {
                 let closes = rest[0] == '"' && count_hashes(&rest[1..]) >= hash_count;
                 if closes {
-                    self.state = State::Code;
+                    self.state = ScannerState::Code;
                     self.take(Class::Code, &rest[..=hash_count])
                 } else {
                     self.take(Class::Literal, &rest[..1])
@@ -125,21 +125,21 @@ impl Scanner {
 
     fn step_code(&mut self, before: &[char], rest: &[char]) -> usize {
         if rest.starts_with(&['/', '/']) {
-            self.state = State::LineComment;
+            self.state = ScannerState::LineComment;
             return self.take(Class::Comment, &rest[..2]);
         }
         if rest.starts_with(&['/', '*']) {
-            self.state = State::BlockComment(1);
+            self.state = ScannerState::BlockComment(1);
             return self.take(Class::Comment, &rest[..2]);
         }
         if rest[0] == '"' {
-            self.state = State::Quoted('"');
+            self.state = ScannerState::Quoted('"');
         } else if rest[0] == '\'' && is_character(rest) {
-            self.state = State::Quoted('\'');
+            self.state = ScannerState::Quoted('\'');
         } else if rest[0] == 'r' && starts_raw(before) {
             let hash_count = count_hashes(&rest[1..]);
             if rest.get(1 + hash_count) == Some(&'"') {
-                self.state = State::RawString(hash_count);
+                self.state = ScannerState::RawString(hash_count);
                 return self.take(Class::Code, &rest[..hash_count + 2]);
             }
         }
@@ -161,12 +161,14 @@ fn count_hashes(characters: &[char]) -> usize {
         .count()
 }
 
-/// Whether a quote opens a character and not a lifetime or label: `'a'` or `'\n'`, not `'a`.
+/// Returns whether a quote opens a character and not a lifetime or label: `'a'` or `'\n'`, not
+/// `'a`.
 fn is_character(rest: &[char]) -> bool {
     rest.get(1) == Some(&'\\') || rest.get(2) == Some(&'\'')
 }
 
-/// Whether an `r` after this begins a prefix: `r"`, `br"`, `cr"`, but not the end of a name.
+/// Returns whether an `r` after this begins a prefix: `r"`, `br"`, `cr"`, but not the end of a
+/// name.
 fn starts_raw(before: &[char]) -> bool {
     let name_length = before
         .iter()
@@ -180,17 +182,17 @@ fn is_name_character(character: char) -> bool {
     character.is_alphanumeric() || character == '_'
 }
 
-/// A word or a single punctuation mark of the code, and the line it is in, counted from 0.
+/// Word or single punctuation mark of the code, with its line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Token<'a> {
-    /// The word or mark.
+    /// Text of the word or mark.
     pub text: &'a str,
-    /// The line it is in.
+    /// Index of its line, counted from 0.
     pub line_index: usize,
 }
 
-/// The words and punctuation marks of the code, without comments and literals.
-pub fn tokens(lines: &[Line]) -> Vec<Token<'_>> {
+/// Returns the words and punctuation marks of the code, without comments and literals.
+pub fn tokens(lines: &[SourceLine]) -> Vec<Token<'_>> {
     let mut tokens = Vec::new();
     for (line_index, line) in lines.iter().enumerate() {
         let mut rest = line.code.trim_start();
@@ -211,7 +213,7 @@ pub fn tokens(lines: &[Line]) -> Vec<Token<'_>> {
     tokens
 }
 
-/// Whether the text holds this word, not as a part of another.
+/// Returns whether the text contains this word, not as a part of another.
 pub fn has_word(text: &str, word: &str) -> bool {
     text.split(|it| !is_name_character(it)).any(|it| it == word)
 }
@@ -225,7 +227,7 @@ mod tests {
         words.join("\n")
     }
 
-    /// Comments, also nested and over lines, are not code.
+    /// Promise: comments, also nested and over several lines, are not code.
     #[test]
     fn comments_are_not_code() {
         assert_eq!(code("a // b\nc"), "a     \nc");
@@ -234,7 +236,8 @@ mod tests {
         assert_eq!(lines("a // b")[0].comment, "  // b");
     }
 
-    /// What strings and characters say is not code; what looks like a comment in them is none.
+    /// Promise: the content of strings and characters is not code, and not a comment even if it
+    /// looks like one.
     #[test]
     fn literals_are_neither_code_nor_comments() {
         assert_eq!(code(r#"f("a // b \" c") g"#), r#"f("           ") g"#);
@@ -245,14 +248,14 @@ mod tests {
         assert_eq!(code("f(\"a \\\n b\") g"), "f(\"   \n  \") g");
     }
 
-    /// A lifetime, a label and a raw name open no literal.
+    /// Promise: a lifetime, a label and a raw name open no literal.
     #[test]
     fn lifetimes_and_names_open_no_literal() {
         assert_eq!(code("fn f<'a>(x: &'a str)"), "fn f<'a>(x: &'a str)");
         assert_eq!(code("'outer: loop {} r#type"), "'outer: loop {} r#type");
     }
 
-    /// Tokens are words and marks, with their lines.
+    /// Promise: tokens are words and marks, with their lines.
     #[test]
     fn tokens_are_words_and_marks() {
         let lines = lines("a::b_1 // c\n{");
@@ -263,7 +266,7 @@ mod tests {
         assert_eq!(found, [("a", 0), (":", 0), (":", 0), ("b_1", 0), ("{", 1)]);
     }
 
-    /// A word is found alone and not inside another.
+    /// Promise: a word is found alone and not inside another.
     #[test]
     fn a_word_is_not_part_of_another() {
         assert!(has_word("// see this", "see"));

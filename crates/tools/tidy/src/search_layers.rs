@@ -1,9 +1,10 @@
-//! Search layers never import each other: each is a hint over the same leaves, replaceable alone.
+//! Checks that search layers never import each other: each is a hint over the same leaves,
+//! replaceable alone.
 
 use crate::rust_text::{self, Token};
 use crate::{SourceTree, Violation};
 
-/// The search layers: modules of the index crate, as a file or as a folder.
+/// Search layers: modules of the index crate, as a file or as a folder.
 pub const SEARCH_LAYERS: &[&str] = &[
     "fg",
     "inner_cache",
@@ -11,9 +12,10 @@ pub const SEARCH_LAYERS: &[&str] = &[
     "partial",
     "rf_tree",
     "rolex",
+    "xstore",
 ];
 
-const INDEX_SOURCES: &str = "crates/index/src";
+const INDEX_SOURCES: &str = "crates/memory/index/src";
 
 /// Finds paths from one search layer's module into another's: `crate::`, `super::` or the crate's
 /// own name followed by the other layer, also within braces.
@@ -39,9 +41,9 @@ fn belongs_to(path: &str, layer: &str) -> bool {
         || path.starts_with(&format!("{INDEX_SOURCES}/{layer}/"))
 }
 
-/// The search layers that these tokens name by a path, and in which line.
+/// Returns the search layers that these tokens name by a path, with their lines.
 fn imported_layers<'a>(tokens: &[Token<'a>]) -> Vec<(&'a str, usize)> {
-    // For every open brace, whether a path to the layers' parent stands before it.
+    // For every open brace, whether a path to the layers' parent precedes it.
     let mut braces: Vec<bool> = Vec::new();
     let mut found = Vec::new();
     for (position, token) in tokens.iter().enumerate() {
@@ -79,7 +81,7 @@ mod tests {
         check(&SourceTree::planted([(path, text)])).len()
     }
 
-    /// Every spelling of a path to the other layer is found, in files and in folders.
+    /// Promise: every spelling of a path to the other layer is found, in files and in folders.
     #[test]
     fn every_spelling_of_an_import_is_found() {
         for text in [
@@ -91,41 +93,55 @@ mod tests {
             "fn f() { crate::rolex::train() }",
             "use farleaf_index::rolex::Table;",
         ] {
-            assert_eq!(count("crates/index/src/learned.rs", text), 1, "{text}");
-            assert_eq!(count("crates/index/src/learned/run.rs", text), 1, "{text}");
+            assert_eq!(
+                count("crates/memory/index/src/learned.rs", text),
+                1,
+                "{text}"
+            );
+            assert_eq!(
+                count("crates/memory/index/src/learned/run.rs", text),
+                1,
+                "{text}"
+            );
         }
         assert_eq!(
             count(
-                "crates/index/src/rolex/table.rs",
+                "crates/memory/index/src/rolex/table.rs",
                 "use crate::learned::Run;"
             ),
             1
         );
     }
 
-    /// The own layer, the shared modules, comments and files outside the layers are free.
+    /// Promise: the own layer, the shared modules, comments, and files outside the layers pass.
     #[test]
     fn what_is_no_import_of_another_layer_passes() {
         assert_eq!(
-            count("crates/index/src/rolex.rs", "use crate::rolex::Table;"),
+            count(
+                "crates/memory/index/src/rolex.rs",
+                "use crate::rolex::Table;"
+            ),
             0
         );
         assert_eq!(
             count(
-                "crates/index/src/rolex.rs",
+                "crates/memory/index/src/rolex.rs",
                 "use crate::chain::Hint; // crate::learned"
             ),
             0
         );
         assert_eq!(
             count(
-                "crates/index/src/lib.rs",
+                "crates/memory/index/src/lib.rs",
                 "pub use crate::{learned, rolex};"
             ),
             0
         );
         assert_eq!(
-            count("crates/index/src/rolex.rs", "let learned = f(learned, 1);"),
+            count(
+                "crates/memory/index/src/rolex.rs",
+                "let learned = f(learned, 1);"
+            ),
             0
         );
     }

@@ -1,15 +1,15 @@
-//! Files that can be read at a sitting, lines that fit a screen.
+//! Checks the lengths of files and lines.
 
 use crate::rust_text;
 use crate::{SourceTree, Violation};
 
-/// A file with more lines than this is a violation, tests included.
+/// Maximal number of lines of a file, including tests.
 pub const FILE_LINE_COUNT_MAX: usize = 600;
 
-/// A file with more lines than this is worth a note.
+/// Number of lines from which on a file is noted.
 pub const FILE_LINE_COUNT_NOTED: usize = 450;
 
-/// A line with more characters than this is a violation.
+/// Maximal number of characters of a line.
 pub const LINE_WIDTH_MAX: usize = 100;
 
 /// Finds Rust files that are too long.
@@ -17,7 +17,7 @@ pub fn check_files(tree: &SourceTree) -> Vec<Violation> {
     files_longer_than(tree, FILE_LINE_COUNT_MAX)
 }
 
-/// Lists the Rust files that are near the limit: no violations, but worth knowing.
+/// Lists the Rust files that are near the limit: not violations, but worth knowing.
 pub fn note_files(tree: &SourceTree) -> Vec<Violation> {
     let mut notes = files_longer_than(tree, FILE_LINE_COUNT_NOTED);
     let too_long = check_files(tree);
@@ -37,7 +37,7 @@ fn files_longer_than(tree: &SourceTree, line_count_max: usize) -> Vec<Violation>
     found
 }
 
-/// A string literal of so many characters excuses a wide line: the formatter leaves both alone.
+/// Length of a string literal that excuses a wide line: the formatter does not change such lines.
 const LONG_LITERAL_SIZE: usize = 50;
 
 /// Finds lines of Rust that are too wide, except rows of a table in a comment, and lines with a
@@ -66,7 +66,8 @@ pub fn check_lines(tree: &SourceTree) -> Vec<Violation> {
 mod tests {
     use super::*;
 
-    /// One line more than allowed is found, as much as allowed is not; other files are free.
+    /// Promise: one line more than permitted is found, the permitted number is not; other files are
+    /// not checked.
     #[test]
     fn a_file_that_is_too_long_is_found() {
         let (full, over) = (
@@ -84,7 +85,7 @@ mod tests {
         );
     }
 
-    /// A note is for what is long but not too long.
+    /// Promise: only long but permitted files are noted.
     #[test]
     fn a_note_is_for_long_files_only() {
         let text = |line_count| "//\n".repeat(line_count);
@@ -104,8 +105,8 @@ mod tests {
         );
     }
 
-    /// A wide line is found with its number; only a long string or a row of a table excuses it;
-    /// characters count, not bytes.
+    /// Promise: a wide line is found with its number; only a long string or a row of a table
+    /// excuses it; characters count, not bytes.
     #[test]
     fn a_wide_line_is_found() {
         let wide = "x".repeat(LINE_WIDTH_MAX + 1);

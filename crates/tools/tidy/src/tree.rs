@@ -1,13 +1,13 @@
-//! The source tree as the rules see it: paths from the root with `/`, and the texts they read.
+//! Source tree as the rules see it: paths from the root with `/`, and their texts.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::{fmt, fs, io};
 
-/// The file by which build folders say that they are such.
+/// File that marks build folders.
 const BUILD_FOLDER_MARK: &str = "CACHEDIR.TAG";
 
-/// Extensions of the files whose text a rule reads; of the others only the path is kept.
+/// Extensions of the files whose text a rule reads; of other files only the path is kept.
 const READ_EXTENSIONS: &[&str] = &["md", "rs", "toml"];
 
 /// All files of a source tree, in the order of their paths.
@@ -17,15 +17,15 @@ pub struct SourceTree {
 }
 
 impl SourceTree {
-    /// Reads the tree below `root`, without the build's output and version control's data.
-    /// Symbolic links are not followed. A text that is not UTF-8 is an error.
+    /// Reads the tree below `root`, without build output and version control data. Symbolic links
+    /// are not followed. A text that is not UTF-8 is an error.
     pub fn read(root: &Path) -> io::Result<SourceTree> {
         let mut tree = SourceTree::default();
         tree.read_folder(root, "")?;
         Ok(tree)
     }
 
-    /// A tree of these paths and texts, for trying a rule on a planted example.
+    /// Creates a tree of these paths and texts, for testing a rule.
     pub fn planted<'a>(files: impl IntoIterator<Item = (&'a str, &'a str)>) -> SourceTree {
         let own = |(path, text): (&str, &str)| (path.to_owned(), text.to_owned());
         SourceTree {
@@ -56,25 +56,25 @@ impl SourceTree {
         Ok(())
     }
 
-    /// The text of a file, if there is such a file.
+    /// Returns the text of a file, if it exists.
     pub fn text(&self, path: &str) -> Option<&str> {
         self.files.get(path).map(String::as_str)
     }
 
-    /// All paths with their texts.
+    /// Returns all paths with their texts.
     pub fn files(&self) -> impl Iterator<Item = (&str, &str)> {
         self.files
             .iter()
             .map(|(path, text)| (path.as_str(), text.as_str()))
     }
 
-    /// The paths with this extension, with their texts.
+    /// Returns the paths with this extension, with their texts.
     pub fn files_with_extension(&self, wanted: &str) -> impl Iterator<Item = (&str, &str)> {
         self.files()
             .filter(move |(path, _)| extension(path) == Some(wanted))
     }
 
-    /// All paths below a folder, which is named without a closing `/`; "" is the root.
+    /// Returns all paths below a folder, which is given without a closing `/`; "" is the root.
     pub fn paths_below(&self, folder: &str) -> impl Iterator<Item = &str> {
         let prefix = if folder.is_empty() {
             String::new()
@@ -87,11 +87,18 @@ impl SourceTree {
             .filter(move |path| path.starts_with(&prefix))
     }
 
-    /// The folders in crates/ that have a manifest, with its text.
+    /// Returns the folders of the crates, relative to `crates/`, each with the text of its
+    /// manifest.
+    ///
+    /// A manifest inside another crate (a fuzz target, for example) is not a crate of its own.
     pub fn crates(&self) -> impl Iterator<Item = (&str, &str)> {
         self.files().filter_map(|(path, text)| {
             let folder = path.strip_prefix("crates/")?.strip_suffix("/Cargo.toml")?;
-            (!folder.contains('/')).then_some((folder, text))
+            let parents = folder.match_indices('/').map(|(end, _)| &folder[..end]);
+            let is_inner = parents
+                .into_iter()
+                .any(|it| self.text(&format!("crates/{it}/Cargo.toml")).is_some());
+            (!is_inner).then_some((folder, text))
         })
     }
 }
@@ -102,24 +109,24 @@ fn read_text(path: &Path) -> io::Result<String> {
     fs::read_to_string(path).map_err(name_file)
 }
 
-/// What follows the last dot of the file's name.
+/// Returns what follows the last dot of the file's name.
 pub fn extension(path: &str) -> Option<&str> {
     Path::new(path).extension()?.to_str()
 }
 
-/// A place where a rule does not hold.
+/// Violation of a rule.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Violation {
-    /// The file, from the root.
+    /// Path of the file, from the root.
     pub path: String,
-    /// The line, counted from 1; 0 when the whole file is meant.
+    /// Number of the line, counted from 1; 0 for the whole file.
     pub line_number: usize,
-    /// What is wrong, and what to do where that is not plain.
+    /// Description of the violation, with a fix if it is not obvious.
     pub message: String,
 }
 
 impl Violation {
-    /// A violation in one line; `line_index` counts from 0.
+    /// Creates a violation in one line; `line_index` counts from 0.
     pub fn in_line(path: &str, line_index: usize, message: impl Into<String>) -> Violation {
         Violation {
             path: path.to_owned(),
@@ -128,7 +135,7 @@ impl Violation {
         }
     }
 
-    /// A violation by the file as a whole.
+    /// Creates a violation by the file as a whole.
     pub fn in_file(path: &str, message: impl Into<String>) -> Violation {
         Violation {
             path: path.to_owned(),
@@ -151,19 +158,20 @@ impl fmt::Display for Violation {
 mod tests {
     use super::*;
 
-    /// Only folders directly in crates/ with a manifest are crates.
+    /// Promise: folders below crates/ with a manifest are crates, except those inside another
+    /// crate.
     #[test]
     fn crates_are_folders_with_a_manifest() {
         let tree = SourceTree::planted([
             ("Cargo.toml", "root"),
-            ("crates/leaf/Cargo.toml", "leaf"),
-            ("crates/leaf/fuzz/Cargo.toml", "fuzz"),
+            ("crates/memory/leaf/Cargo.toml", "leaf"),
+            ("crates/memory/leaf/fuzz/Cargo.toml", "fuzz"),
             ("crates/empty/src/lib.rs", ""),
         ]);
-        assert_eq!(tree.crates().collect::<Vec<_>>(), [("leaf", "leaf")]);
+        assert_eq!(tree.crates().collect::<Vec<_>>(), [("memory/leaf", "leaf")]);
     }
 
-    /// A folder's files are those below it, not those of a folder whose name begins alike.
+    /// Promise: a folder's files are those below it, not those of a folder whose name begins alike.
     #[test]
     fn a_folder_does_not_hold_its_namesakes_files() {
         let tree = SourceTree::planted([("docs/a.md", ""), ("docs-old/b.md", "")]);

@@ -1,20 +1,22 @@
-//! Unsafe code stays in a few named files, and each piece has its proof right above it.
+//! Checks that unsafe code is in a few named files, and that each piece has its proof right above
+//! it.
 
-use crate::rust_text::{self, Line};
+use crate::rust_text::{self, SourceLine};
 use crate::{SourceTree, Violation};
 
-/// The only files that may hold unsafe code; a `*` at the end stands for any rest.
+/// Files that may contain unsafe code; a `*` at the end stands for any rest.
 pub const UNSAFE_PATHS: &[&str] = &[
-    "crates/bench-peers/src/peers/lmdb.rs",
+    "crates/tools/bench-peers/src/peers/lmdb.rs",
     "crates/executor/src/slab.rs",
     "crates/executor/src/waker.rs",
-    "crates/fabric/src/mapped/region.rs",
-    "crates/fabric/src/verbs/sys/*",
-    "crates/lsm/src/prefetch.rs",
+    "crates/memory/fabric/src/mapped/memory.rs",
+    "crates/memory/fabric/src/verbs/sys/*",
+    "crates/durable/lsm/src/prefetch.rs",
 ];
 
-/// Finds the keyword outside the named files, and unsafe blocks and implementations anywhere that
-/// have no `SAFETY:` in the comment right above them or above the statement they are part of.
+/// Finds the keyword outside the named files, and unsafe blocks and implementations without a
+/// proof. A proof is a `SAFETY:` in the comment right above them or above the statement they are
+/// part of.
 pub fn check(tree: &SourceTree) -> Vec<Violation> {
     let mut violations = Vec::new();
     for (path, text) in tree.files_with_extension("rs") {
@@ -46,10 +48,10 @@ fn matches(pattern: &str, path: &str) -> bool {
         .map_or(path == pattern, |start| path.starts_with(start))
 }
 
-/// Whether the comment above the statement that goes on in this line has the word.
-fn has_proof(lines: &[Line], line_index: usize) -> bool {
+/// Returns whether the comment above the statement that continues in this line has the word.
+fn has_proof(lines: &[SourceLine], line_index: usize) -> bool {
     let mut above = lines[..line_index].iter().rev().peekable();
-    // Attributes stand between a comment and its item, and a statement may have begun earlier.
+    // Attributes are between a comment and its item, and a statement may have begun earlier.
     while above
         .next_if(|line| is_attribute(line) || is_continued(line))
         .is_some()
@@ -59,17 +61,17 @@ fn has_proof(lines: &[Line], line_index: usize) -> bool {
         .any(|line| line.comment.contains("SAFETY:"))
 }
 
-fn is_comment(line: &Line) -> bool {
+fn is_comment(line: &SourceLine) -> bool {
     line.code.trim().is_empty() && !line.comment.trim().is_empty()
 }
 
-fn is_attribute(line: &Line) -> bool {
+fn is_attribute(line: &SourceLine) -> bool {
     let code = line.code.trim();
     code.starts_with("#[") && code.ends_with(']')
 }
 
-/// Whether the statement or item of this line goes on in the next.
-fn is_continued(line: &Line) -> bool {
+/// Returns whether the statement or item of this line continues in the next.
+fn is_continued(line: &SourceLine) -> bool {
     let code = line.code.trim();
     !code.is_empty() && !code.ends_with([';', '{', '}', ','])
 }
@@ -78,14 +80,14 @@ fn is_continued(line: &Line) -> bool {
 mod tests {
     use super::*;
 
-    const ALLOWED: &str = "crates/fabric/src/mapped/region.rs";
+    const ALLOWED: &str = "crates/memory/fabric/src/mapped/memory.rs";
 
     fn messages(path: &str, text: &str) -> Vec<String> {
         let found = check(&SourceTree::planted([(path, text)]));
         found.into_iter().map(|it| it.message).collect()
     }
 
-    /// A block or implementation without a proof is found, however it is laid out.
+    /// Promise: a block or implementation without a proof is found, whatever its layout.
     #[test]
     fn a_missing_proof_is_found() {
         for text in [
@@ -105,7 +107,8 @@ mod tests {
         }
     }
 
-    /// A proof right above counts, also over several lines, attributes and a broken statement.
+    /// Promise: a proof right above counts, also over several lines, attributes and a broken
+    /// statement.
     #[test]
     fn a_proof_right_above_is_seen() {
         for text in [
@@ -119,7 +122,7 @@ mod tests {
         }
     }
 
-    /// The keyword in any form is found outside the named files, and only the keyword.
+    /// Promise: the keyword in any form is found outside the named files, and only the keyword.
     #[test]
     fn unsafe_code_in_other_files_is_found() {
         for text in [
@@ -127,7 +130,7 @@ mod tests {
             "#[unsafe(no_mangle)]",
             "unsafe extern \"C\" {}",
         ] {
-            let found = messages("crates/leaf/src/lib.rs", text);
+            let found = messages("crates/memory/leaf/src/lib.rs", text);
             assert_eq!(
                 found,
                 ["unsafe code outside the files that may hold it"],
@@ -136,7 +139,7 @@ mod tests {
         }
         let free = "#![forbid(unsafe_code)] // unsafe\nlet a = \"unsafe {\";";
         assert_eq!(
-            messages("crates/leaf/src/lib.rs", free),
+            messages("crates/memory/leaf/src/lib.rs", free),
             Vec::<String>::new()
         );
         assert_eq!(

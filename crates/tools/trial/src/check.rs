@@ -1,19 +1,20 @@
-//! Whether what was done with a key is linearizable: whether there is an order of all operations,
-//! each at some moment between its begin and its end, in which each found what those before it
-//! had left (after Wing and Gong, with what was tried before kept).
+//! Linearizability check of one key's operations. It searches an order in which each operation
+//! takes effect between its begin and its end, and sees the effects of those before it. The
+//! algorithm is that of Wing and Gong, with memoization.
 
 use std::collections::HashSet;
 
 use crate::history::{Act, Operation, Value};
 
-/// Where a search is: everything before `first` is in order, and these behind it; and the value.
-type Place = (usize, Vec<usize>, Option<Value>);
+/// State of the search: all operations before `first` and those listed are ordered; and the key's
+/// value.
+type SearchState = (usize, Vec<usize>, Option<Value>);
 
-/// So many operations before and behind the one that does not fit are told.
+/// Operations before and after the one that does not fit that an error shows.
 const NEAR_COUNT: usize = 12;
 
-/// Has an operation take place; false: it cannot when the key has this value.
-fn take_place(act: Act, value: &mut Option<Value>) -> bool {
+/// Applies an operation to the value; returns false if it is impossible with this value.
+fn apply(act: Act, value: &mut Option<Value>) -> bool {
     match act {
         Act::Write(new) => {
             *value = new;
@@ -30,20 +31,20 @@ fn take_place(act: Act, value: &mut Option<Value>) -> bool {
     }
 }
 
-/// Operations of one key, of which none was there in the beginning.
+/// Checks the operations of one key, which was absent at first.
 ///
 /// # Errors
-/// The operation that fits into no order behind those before it.
+/// The operation that fits no order after those before it.
 pub fn check(operations: &[Operation]) -> Result<(), String> {
     let mut operations = operations.to_vec();
     operations.sort_by_key(|operation| operation.begun_ns);
-    let mut seen: HashSet<Place> = HashSet::new();
-    let mut stack: Vec<Place> = vec![(0, Vec::new(), None)];
+    let mut seen: HashSet<SearchState> = HashSet::new();
+    let mut stack: Vec<SearchState> = vec![(0, Vec::new(), None)];
     let mut farthest = 0;
     while let Some((first, behind, value)) = stack.pop() {
         let is_open = |index: &usize| !behind.contains(index);
         let open = (first..operations.len()).filter(is_open);
-        // All that are known to have ended are in order.
+        // All operations that are known to have ended are ordered.
         if open
             .clone()
             .all(|index| operations[index].ended_ns.is_none())
@@ -53,7 +54,7 @@ pub fn check(operations: &[Operation]) -> Result<(), String> {
         farthest = farthest.max(first);
         let mut first_end = u64::MAX;
         for index in open.clone() {
-            // Whatever begins behind that has ended later, too.
+            // Operations that begin later have also ended later.
             if operations[index].begun_ns > first_end {
                 break;
             }
@@ -65,18 +66,19 @@ pub fn check(operations: &[Operation]) -> Result<(), String> {
                 break;
             }
             let mut value = value;
-            if !take_place(operation.act, &mut value) {
+            if !apply(operation.act, &mut value) {
                 continue;
             }
-            let place = go_on(&operations, (first, &behind), index, value);
+            let place = next_state(&operations, (first, &behind), index, value);
             if seen.insert(place.clone()) {
                 stack.push(place);
             }
         }
-        // One that may never have taken place, and would keep `first` where it is for ever.
+        // Skips an operation that may never have taken effect, because it would keep `first` in
+        // place forever.
         let skipped = operations.get(first);
         if skipped.is_some_and(|it| it.ended_ns.is_none()) && !behind.contains(&first) {
-            let place = go_on(&operations, (first, &behind), first, value);
+            let place = next_state(&operations, (first, &behind), first, value);
             if seen.insert(place.clone()) {
                 stack.push(place);
             }
@@ -86,13 +88,13 @@ pub fn check(operations: &[Operation]) -> Result<(), String> {
     Err(format!("{:?}", &operations[near]))
 }
 
-/// With one more operation in order, or left out.
-fn go_on(
+/// Returns the state with one more operation ordered or skipped.
+fn next_state(
     operations: &[Operation],
     (first, behind): (usize, &[usize]),
     index: usize,
     value: Option<Value>,
-) -> Place {
+) -> SearchState {
     let mut behind = behind.to_vec();
     behind.push(index);
     behind.sort_unstable();
@@ -116,7 +118,7 @@ mod tests {
         }
     }
 
-    /// Promise: what can be is right, and what cannot be is found.
+    /// Promise: linearizable histories pass, and others are detected.
     #[test]
     fn histories_are_told_apart() {
         let write = |value, begun, ended| operation(Act::Write(Some(value)), begun, Some(ended));

@@ -1,4 +1,4 @@
-//! Servers as processes of their own: the test binary again, playing another part.
+//! Servers as separate processes: the test binary runs again as a server.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::SocketAddr;
@@ -20,19 +20,19 @@ const NUMBER: &str = "FARLEAF_TEST_NUMBER";
 const COORDINATOR: &str = "FARLEAF_TEST_COORDINATOR";
 const ADDRESS: &str = "FARLEAF_TEST_ADDRESS";
 
-/// Something comes about in this time, or never.
+/// Longest time to wait for an event.
 const PATIENCE: Duration = Duration::from_mins(1);
 const LOOK_PAUSE: Duration = Duration::from_millis(10);
 
-/// What all processes of a trial know.
+/// Returns the secret that all processes of a trial share.
 ///
 /// # Panics
-/// Never: it is long enough.
+/// Never: the secret is long enough.
 pub fn secret() -> Secret {
     Secret::from_text("the secret of these tests").expect("long enough")
 }
 
-/// Leases of a second.
+/// Returns lease terms of one second.
 pub fn terms() -> LeaseTerms {
     LeaseTerms {
         time_to_live: Duration::from_secs(1),
@@ -40,25 +40,25 @@ pub fn terms() -> LeaseTerms {
     }
 }
 
-/// What a server's process is told.
+/// Parameters of a server's process.
 #[derive(Clone, Debug)]
-pub struct Part {
-    /// Where its data are.
+pub struct ServerParameters {
+    /// Directory of the server's data.
     pub directory: PathBuf,
-    /// Which server it is.
+    /// Number of the server.
     pub number: u64,
-    /// What it is to know its coordinator by.
+    /// Address of the coordinator, for the server.
     pub coordinator: String,
-    /// Where it listens.
+    /// Address at which the server listens.
     pub address: SocketAddr,
 }
 
-impl Part {
-    /// What this process was told by the one that started it.
+impl ServerParameters {
+    /// Reads the parameters that the parent process has passed.
     ///
     /// # Panics
-    /// No fleet has started it.
-    pub fn told() -> Self {
+    /// If the process was not started by a fleet.
+    pub fn from_parent() -> Self {
         let variable = |name| std::env::var(name).expect("a test starts this");
         Self {
             directory: PathBuf::from(variable(DIRECTORY)),
@@ -68,10 +68,10 @@ impl Part {
         }
     }
 
-    /// Says that the server is up, and waits until the test ends, or its process does.
+    /// Reports that the server is up, and waits until the test ends, or its process does.
     ///
     /// # Panics
-    /// The way to the test cannot be read.
+    /// If the pipe from the test cannot be read.
     pub fn play(self) {
         eprintln!("up");
         let mut rest = Vec::new();
@@ -79,22 +79,22 @@ impl Part {
     }
 }
 
-/// Where and how servers of a fleet run.
+/// Parameters of a fleet's servers.
 #[derive(Clone, Debug)]
-pub struct Plan {
-    /// The test of this binary that plays a server ([`Part::told`]).
+pub struct ServerLaunchPlan {
+    /// Name of the test of this binary that runs a server ([`ServerParameters::from_parent`]).
     pub part: &'static str,
-    /// What servers know the coordinator by.
+    /// Address of the coordinator, for the servers.
     pub coordinator: String,
-    /// What stands before the command that starts a server, by server; it must give its process to
-    /// that.
+    /// Command prefixes for starting servers, by server. Each must replace its process by the
+    /// command.
     pub prefixes: Vec<Vec<String>>,
-    /// Where servers listen, by server; the others on free ports of the loopback.
+    /// Addresses of the servers, by server; further servers use free ports of loopback.
     pub addresses: Vec<SocketAddr>,
 }
 
-impl Plan {
-    /// On this machine, all alike.
+impl ServerLaunchPlan {
+    /// Returns parameters for equal servers on this machine.
     pub fn here(part: &'static str, coordinator: &str) -> Self {
         Self {
             part,
@@ -105,40 +105,44 @@ impl Plan {
     }
 }
 
-/// A cluster whose servers are processes.
+/// Cluster whose servers are processes.
 #[derive(Debug)]
-pub struct Fleet {
-    /// As the test reaches it.
+pub struct ProcessCluster {
+    /// Coordinator, as the test accesses it.
     pub coordinator: SharedCoordinator,
-    /// Those that run.
-    pub servers: Vec<Option<Process>>,
-    plan: Plan,
+    /// Running servers.
+    pub servers: Vec<Option<ServerProcess>>,
+    plan: ServerLaunchPlan,
     scratch: tempfile::TempDir,
 }
 
-/// A server's process, killed when dropped.
+/// Handle of a server's process, killed when dropped.
 #[derive(Debug)]
-pub struct Process(Child);
+pub struct ServerProcess(Child);
 
-impl Process {
-    /// Has the system stop it, or go on with it.
+impl ServerProcess {
+    /// Sends a signal to stop or continue the process.
     pub fn signal(&self, signal: Signal) {
         let pid = Pid::from_child(&self.0);
         kill_process(pid, signal).expect("it is our child");
     }
 }
 
-impl Drop for Process {
+impl Drop for ServerProcess {
     fn drop(&mut self) {
-        // It may be dead.
+        // Fails if the process is dead, which does not matter.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-impl Fleet {
-    /// Starts so many servers of a cluster that was founded.
-    pub fn start(coordinator: SharedCoordinator, plan: Plan, server_count: usize) -> Self {
+impl ProcessCluster {
+    /// Starts servers of an existing cluster.
+    pub fn start(
+        coordinator: SharedCoordinator,
+        plan: ServerLaunchPlan,
+        server_count: usize,
+    ) -> Self {
         let mut fleet = Self {
             coordinator,
             servers: Vec::new(),
@@ -152,7 +156,7 @@ impl Fleet {
         fleet
     }
 
-    /// Where a server's data are.
+    /// Returns the data directory of a server.
     pub fn directory(&self, index: usize) -> PathBuf {
         self.scratch.path().join(format!("server-{index}"))
     }
@@ -196,25 +200,25 @@ impl Fleet {
                 eprintln!("server {}: {line}", index + 1);
             }
         });
-        self.servers[index] = Some(Process(child));
+        self.servers[index] = Some(ServerProcess(child));
     }
 
-    /// Kills a server's process: it has no time for anything.
+    /// Kills a server's process without a shutdown.
     pub fn kill(&mut self, index: usize) {
         drop(self.servers[index].take().expect("it runs"));
     }
 
-    /// A client of the test's own process.
+    /// Returns a client in the test's own process.
     pub fn client(&self) -> Cluster {
         client(self.coordinator.clone())
     }
 
-    /// What the coordinator has.
+    /// Returns the coordinator's records.
     pub fn view(&self) -> View {
         view(&self.coordinator)
     }
 
-    /// The server that is primary of the first region of a table.
+    /// Returns the server that is primary of a table's first region.
     pub fn primary(&self, table: &PersistentTable) -> Option<usize> {
         let view = self.view();
         let primary = view.regions_of(table.id()).first()?.primary?;
@@ -222,13 +226,13 @@ impl Fleet {
         Some(number as usize - 1)
     }
 
-    /// Waits until all regions of a table have so many replicas, all in sync and alive.
-    pub fn wait_whole(&self, table: &PersistentTable, replica_count: usize) {
-        wait_whole(&self.coordinator, table, replica_count);
+    /// Waits until all regions of a table have this number of replicas, all in sync and alive.
+    pub fn wait_replicated(&self, table: &PersistentTable, replica_count: usize) {
+        wait_replicated(&self.coordinator, table, replica_count);
     }
 }
 
-/// A client by this way to the coordinator.
+/// Returns a client of this coordinator.
 pub fn client(coordinator: SharedCoordinator) -> Cluster {
     let options = ClientOptions {
         secret: Some(secret()),
@@ -237,10 +241,10 @@ pub fn client(coordinator: SharedCoordinator) -> Cluster {
     Cluster::new(coordinator, options)
 }
 
-/// What a coordinator has, asked again and again while it does not answer.
+/// Returns the coordinator's records; retries while it does not reply.
 ///
 /// # Panics
-/// It does not answer for long.
+/// If the coordinator does not reply for a minute.
 pub fn view(coordinator: &SharedCoordinator) -> View {
     let since = Instant::now();
     loop {
@@ -252,17 +256,17 @@ pub fn view(coordinator: &SharedCoordinator) -> View {
     }
 }
 
-/// The epochs of a table's regions.
+/// Returns the epochs of a table's regions.
 pub fn epochs(coordinator: &SharedCoordinator, table: &PersistentTable) -> Vec<Epoch> {
     let view = view(coordinator);
     let regions = view.regions_of(table.id());
     regions.iter().map(|region| region.epoch).collect()
 }
 
-/// Waits until something holds for all regions of a table.
+/// Waits until a condition holds for all regions of a table.
 ///
 /// # Panics
-/// It does not for long.
+/// If it does not hold within a minute.
 pub fn wait_regions(
     coordinator: &SharedCoordinator,
     table: &PersistentTable,
@@ -280,11 +284,15 @@ pub fn wait_regions(
     }
 }
 
-/// Waits until all regions of a table have so many replicas, all in sync and alive.
+/// Waits until all regions of a table have this number of replicas, all in sync and alive.
 ///
 /// # Panics
-/// They have not for long.
-pub fn wait_whole(coordinator: &SharedCoordinator, table: &PersistentTable, replica_count: usize) {
+/// If they do not within a minute.
+pub fn wait_replicated(
+    coordinator: &SharedCoordinator,
+    table: &PersistentTable,
+    replica_count: usize,
+) {
     wait_regions(coordinator, table, |view, region| {
         region.members().count() == replica_count
             && region.replicas().count() == replica_count

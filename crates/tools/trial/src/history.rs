@@ -1,34 +1,35 @@
-//! What clients did and saw, with when.
+//! History of clients' operations and results, with times.
 
 use core::ops::Range;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-/// A value; each is written once.
+/// Value of a key; each value is written only once.
 pub type Value = u64;
 
-/// What was done with a key.
+/// Operation on a key, with its result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Act {
-    /// It got a value, or lost it.
+    /// Wrote a value, or deleted the key.
     Write(Option<Value>),
-    /// It lost its value, if it had one, and whether it had was told.
+    /// Deleted the key; whether it was present.
     Remove(bool),
-    /// It had this.
+    /// Read this value.
     Read(Option<Value>),
-    /// It had the first, and got the second; whether it did is the third.
+    /// Compared the value with the first, to replace it by the second; whether it did.
     Swap(Option<Value>, Option<Value>, bool),
 }
 
-/// An operation.
+/// Operation with its times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Operation {
-    /// What it was.
+    /// Operation and result.
     pub act: Act,
-    /// Nanoseconds since the history began.
+    /// Begin, in nanoseconds since the history began.
     pub begun_ns: u64,
-    /// None: it is not known whether it took place, nor when.
+    /// End, in nanoseconds since the history began; `None` if it is unknown whether and when the
+    /// operation took effect.
     pub ended_ns: Option<u64>,
 }
 
@@ -49,18 +50,18 @@ impl Default for History {
 }
 
 impl History {
-    /// Nanoseconds since it began.
+    /// Returns the nanoseconds since the history began.
     pub fn now_ns(&self) -> u64 {
         self.since.elapsed().as_nanos() as u64
     }
 
-    /// An operation more.
+    /// Adds an operation.
     pub fn note(&self, key: u64, operation: Operation) {
         let mut by_key = self.by_key.lock().unwrap_or_else(PoisonError::into_inner);
         by_key.entry(key).or_default().push(operation);
     }
 
-    /// What had not begun before this time, and was acknowledged in it.
+    /// Returns the operations that began and were acknowledged within this time range.
     pub fn acknowledged(&self, time_ns: Range<u64>) -> Vec<Operation> {
         let by_key = self.by_key.lock().unwrap_or_else(PoisonError::into_inner);
         let all = by_key.values().flatten().copied();
@@ -71,7 +72,7 @@ impl History {
         .collect()
     }
 
-    /// What was done with each key, in no order.
+    /// Returns the operations of each key, in no order.
     pub fn into_keys(self) -> BTreeMap<u64, Vec<Operation>> {
         let by_key = self.by_key.into_inner();
         by_key.unwrap_or_else(PoisonError::into_inner)

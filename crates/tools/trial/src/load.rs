@@ -1,67 +1,49 @@
-//! Clients that work while something fails.
+//! Clients that work during failures.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use farleaf_base::random::Random;
 use farleaf_client::{ClientError, Insertion, PersistentTable, Swap};
 
 use crate::check::check;
 use crate::history::{Act, History, Operation, Value};
 
-/// Clients at the same time, as a rule, and keys that they share.
+/// Default number of concurrent clients.
 pub const CLIENT_COUNT: usize = 4;
-/// Keys that clients share: few, so that they meet.
+/// Keys that the clients share: few, so that operations conflict.
 pub const KEY_COUNT: u64 = 24;
-/// Between two operations of a client.
+/// Pause between two operations of a client.
 const PAUSE: Duration = Duration::from_micros(500);
-/// Between two looks whether something has come about.
+/// Pause between two checks of a condition.
 const LOOK_PAUSE: Duration = Duration::from_millis(5);
 
-/// Where tables of a trial are cut into regions: [`key_of`] gives keys in all three.
+/// Returns the split keys of trial tables; [`key_of`] returns keys of all three regions.
 pub fn split_keys() -> Vec<Vec<u8>> {
     vec![b"33".to_vec(), b"66".to_vec()]
 }
 
-/// A key of each region, which no client of a course uses.
+/// One key in each region, which no client of a trial uses.
 pub const PROBES: [&[u8]; 3] = [b"00-probe", b"50-probe", b"90-probe"];
 
-/// What an operation may meet.
+/// Errors that operations may return during a trial.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Course {
-    /// Reads are answered, however late; a write may have an unknown outcome.
+pub enum AllowedErrors {
+    /// Reads succeed, however late; a write may have an unknown outcome.
     #[default]
     Served,
-    /// A server may say that it could not do what was asked, and nobody may serve for longer than
-    /// clients wait.
+    /// Servers may return errors, and regions may be without a primary for longer than clients
+    /// wait.
     Troubled,
 }
 
-/// Numbers that look random, and are the same for a seed.
-#[derive(Clone, Debug)]
-pub struct Random(u64);
-
-impl Random {
-    /// Those of a seed.
-    pub fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
-    }
-
-    /// One from 0 to below this.
-    pub fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 33) % bound
-    }
-}
-
-/// Clients at work, and what they saw.
+/// Working clients and their history.
 #[derive(Debug, Default)]
 pub struct Trial {
-    /// What they saw.
+    /// History of the clients' operations.
     pub history: History,
-    course: Course,
+    course: AllowedErrors,
     is_over: AtomicBool,
     done_count: AtomicU64,
     unknown_count: AtomicU64,
@@ -69,65 +51,65 @@ pub struct Trial {
     next_value: AtomicU64,
 }
 
-/// What is written as a value.
+/// Returns the bytes that represent a value.
 pub fn bytes_of(value: Value) -> Vec<u8> {
-    // Of many sizes, so that segments of the log end at many places.
+    // The sizes vary, so that segments of the log end at many positions.
     let mut bytes = value.to_le_bytes().to_vec();
     bytes.resize(8 + (value % 97 * 31) as usize, value as u8);
     bytes
 }
 
-/// The value that was written as this.
+/// Returns the value that these bytes represent.
 ///
 /// # Panics
-/// It is no value that a client wrote.
+/// If no client wrote these bytes.
 pub fn value_of(bytes: &[u8]) -> Value {
     let value = Value::from_le_bytes(bytes[..8].try_into().expect("eight"));
     assert_eq!(bytes, bytes_of(value), "a value is as it was written");
     value
 }
 
-/// The key of a number: neighbours are in different regions.
+/// Returns the key of a number; adjacent numbers are in different regions.
 pub fn key_of(number: u64) -> Vec<u8> {
     format!("{:02}-{number}", number * 37 % 100).into_bytes()
 }
 
 impl Trial {
-    /// One of this course.
-    pub fn new(course: Course) -> Self {
+    /// Creates a trial.
+    pub fn new(course: AllowedErrors) -> Self {
         Self {
             course,
             ..Self::default()
         }
     }
 
-    /// Operations that were acknowledged.
+    /// Returns the number of acknowledged operations.
     pub fn done_count(&self) -> u64 {
         self.done_count.load(Ordering::Relaxed)
     }
 
-    /// Writes of which nobody knows whether they took place.
+    /// Returns the number of writes with an unknown outcome.
     pub fn unknown_count(&self) -> u64 {
         self.unknown_count.load(Ordering::Relaxed)
     }
 
-    /// Operations of which it is known that nothing was done.
+    /// Returns the number of operations that certainly had no effect.
     pub fn refused_count(&self) -> u64 {
         self.refused_count.load(Ordering::Relaxed)
     }
 
-    /// A value that nobody has written.
+    /// Returns a value that has not been written yet.
     pub fn draw_value(&self) -> Value {
         self.next_value.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Has one client work at each of these tables, which may be the same one, while `body` does
-    /// what it likes; when that ends, so do they.
+    /// Runs one client on each of these tables, which may be the same one, while `body` runs, and
+    /// stops them when it returns.
     pub fn run<T>(&self, tables: &[PersistentTable], body: impl FnOnce() -> T) -> T {
         self.run_each(tables, |_| {}, body)
     }
 
-    /// The same, where each client's thread begins with something of its own.
+    /// Runs clients like [`run`](Self::run), each of which calls a function first in its thread.
     pub fn run_each<T>(
         &self,
         tables: &[PersistentTable],
@@ -142,14 +124,14 @@ impl Trial {
                     self.work(table, index as u64 + 1);
                 });
             }
-            let over = Over(&self.is_over);
+            let over = EndGuard(&self.is_over);
             let answer = body();
             drop(over);
             answer
         })
     }
 
-    /// Waits until so many operations more are done.
+    /// Waits until this many more operations are done.
     pub fn wait_done(&self, more_count: u64) {
         let (since, before) = (Instant::now(), self.done_count());
         while self.done_count() < before + more_count {
@@ -161,10 +143,10 @@ impl Trial {
         }
     }
 
-    /// One client: random operations on shared keys, each noted, until the trial is over.
+    /// Runs one client: random operations on shared keys, each recorded, until the trial ends.
     fn work(&self, table: &PersistentTable, seed: u64) {
-        // One that panics ends the trial of the others.
-        let over = Over(&self.is_over);
+        // A client that panics ends the trial of the others.
+        let over = EndGuard(&self.is_over);
         let mut random = Random::new(seed);
         while !self.is_over.load(Ordering::Acquire) {
             let number = random.below(KEY_COUNT);
@@ -182,7 +164,7 @@ impl Trial {
                     (act, None)
                 }
                 Err((_, error)) => {
-                    self.refused(&error);
+                    self.count_without_effect(&error);
                     continue;
                 }
             };
@@ -197,8 +179,8 @@ impl Trial {
         drop(over);
     }
 
-    /// Nothing was done.
-    fn refused(&self, error: &ClientError) {
+    /// Counts an operation that had no effect.
+    fn count_without_effect(&self, error: &ClientError) {
         let is_expected = matches!(
             error,
             ClientError::NotServed { .. }
@@ -207,13 +189,16 @@ impl Trial {
                 | ClientError::Cluster(_)
         );
         assert!(is_expected, "{error}");
-        assert!(self.course == Course::Troubled, "it is not done: {error}");
+        assert!(
+            self.course == AllowedErrors::Troubled,
+            "it is not done: {error}"
+        );
         self.refused_count.fetch_add(1, Ordering::Relaxed);
         thread::sleep(LOOK_PAUSE);
     }
 
-    /// All keys, read at the end, belong to the history; and that is linearizable.
-    pub fn judge(self, table: &PersistentTable) {
+    /// Reads all keys, adds the reads to the history, and checks that it is linearizable.
+    pub fn check_history(self, table: &PersistentTable) {
         for number in 0..KEY_COUNT {
             let begun_ns = self.history.now_ns();
             let found = table.get(&key_of(number)).expect("it is served");
@@ -232,16 +217,16 @@ impl Trial {
     }
 }
 
-/// Ends a trial, also when it is dropped by a panic.
-struct Over<'t>(&'t AtomicBool);
+/// Guard that ends a trial, also if a panic drops it.
+struct EndGuard<'t>(&'t AtomicBool);
 
-impl Drop for Over<'_> {
+impl Drop for EndGuard<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Release);
     }
 }
 
-/// How long it takes until each region takes a write again.
+/// Waits until each region accepts a write again, and returns the time that it took.
 pub fn wait_served(table: &PersistentTable) -> Duration {
     let since = Instant::now();
     for key in PROBES {
@@ -254,7 +239,8 @@ pub fn wait_served(table: &PersistentTable) -> Duration {
     since.elapsed()
 }
 
-/// What was done; or what may have been, and why that is not known.
+/// Executes a random operation. Returns it with its result, or what it may have done and why that
+/// is unknown.
 fn operate(
     table: &PersistentTable,
     key: &[u8],

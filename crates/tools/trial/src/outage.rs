@@ -1,4 +1,4 @@
-//! A coordinator that can be out of reach.
+//! Coordinator that can become unreachable.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,21 +11,22 @@ use farleaf_cluster::coordinator::{
 };
 use farleaf_cluster::ids::ClusterId;
 
-/// How long a call takes that finds nobody.
+/// Duration of a call that fails because the coordinator is unreachable.
 const UNREACHED: Duration = Duration::from_millis(20);
-/// How long nothing is heard from a watch at the most before it is asked whether it is cut.
+/// Longest time for which a watch waits before it checks whether it is cut off.
 const WATCH_PART: Duration = Duration::from_millis(20);
 
-/// The way to an embedded coordinator, which can be cut. Clones are the same way; another one made
-/// by [`way`](Self::way) is cut by itself. While it is cut nothing of what is asked is done.
+/// Connection to an embedded coordinator that can be cut. Clones are the same connection; one
+/// created by [`way`](Self::way) is cut separately. While a connection is cut, its requests have no
+/// effect.
 #[derive(Clone, Debug)]
-pub struct Outage {
+pub struct CuttableCoordinator {
     inner: Embedded,
     is_cut: Arc<AtomicBool>,
 }
 
-impl Outage {
-    /// A way that is not cut.
+impl CuttableCoordinator {
+    /// Creates a working connection.
     pub fn new(inner: Embedded) -> Self {
         Self {
             inner,
@@ -33,29 +34,30 @@ impl Outage {
         }
     }
 
-    /// Another way to the same one, which is cut by itself.
+    /// Returns another connection to the same coordinator, which is cut separately.
     #[must_use]
     pub fn way(&self) -> Self {
         Self::new(self.inner.clone())
     }
 
-    /// Nobody is reached by this way any more.
+    /// Cuts the connection.
     pub fn cut(&self) {
         self.is_cut.store(true, Ordering::SeqCst);
     }
 
-    /// Everybody is reached again.
+    /// Restores the connection.
     pub fn heal(&self) {
         self.is_cut.store(false, Ordering::SeqCst);
     }
 
-    /// The coordinator itself was away for so long, and is back: all leases have their whole time
-    /// again (CP6). `while_away` is what happens meanwhile.
+    /// Simulates an outage of the coordinator itself while `while_away` runs. Afterwards all leases
+    /// have their full duration again (CONTROL-6).
     pub fn away<T>(&self, while_away: impl FnOnce() -> T) -> T {
         self.cut();
-        // Calls that are on their way come to an end.
+        // Lets calls in flight end.
         thread::sleep(UNREACHED);
-        // What is alive stays so until it is back: it has no clock while it is away.
+        // Leases that are alive stay so during the outage, because the coordinator's clock stands
+        // still.
         self.inner.renew_all_leases_after(Duration::from_hours(1));
         let answer = while_away();
         self.inner.renew_all_leases_after(Duration::ZERO);
@@ -75,7 +77,7 @@ impl Outage {
     }
 }
 
-impl Coordinator for Outage {
+impl Coordinator for CuttableCoordinator {
     fn range(&self, prefix: &str) -> Result<Snapshot, CoordinatorError> {
         self.check()?;
         self.inner.range(prefix)
@@ -113,10 +115,10 @@ impl Coordinator for Outage {
     }
 }
 
-/// A watch over a way that can be cut.
+/// Watch over a connection that can be cut.
 struct CutWatch {
     inner: Box<dyn Watch>,
-    way: Outage,
+    way: CuttableCoordinator,
 }
 
 impl Watch for CutWatch {
@@ -129,7 +131,7 @@ impl Watch for CutWatch {
             self.way.check()?;
             let left = timeout.saturating_sub(since.elapsed());
             let events = self.inner.next(left.min(WATCH_PART))?;
-            // What was seen right before a cut may still be told.
+            // Events seen right before a cut may still be returned.
             if !events.is_empty() || since.elapsed() >= timeout {
                 return Ok(events);
             }

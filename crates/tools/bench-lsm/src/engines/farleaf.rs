@@ -1,4 +1,4 @@
-//! This project's engine.
+//! Engine of this project.
 
 use std::ops::Bound;
 use std::path::Path;
@@ -8,9 +8,9 @@ use farleaf_lsm::engine::{Direction, Worker};
 use farleaf_lsm::storage::DirectoryStorage;
 use farleaf_lsm::{Durability, EngineOptions};
 
-use super::{Engine, Promise, Shape};
+use super::{Engine, EngineSettings, Promise};
 
-/// The engine and its one thread.
+/// Engine with its one thread.
 pub(super) struct Farleaf {
     engine: farleaf_lsm::Engine,
     durability: Durability,
@@ -18,7 +18,7 @@ pub(super) struct Farleaf {
 }
 
 impl Farleaf {
-    pub(super) fn open(directory: &Path, shape: Shape) -> anyhow::Result<Self> {
+    pub(super) fn open(directory: &Path, shape: EngineSettings) -> anyhow::Result<Self> {
         let options = EngineOptions {
             // The others' memtables have the values, too. (And L0 is frozen when these take twice
             // as much as a memtable.)

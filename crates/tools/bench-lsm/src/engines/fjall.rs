@@ -1,13 +1,13 @@
-//! fjall.
+//! Engine of fjall.
 
 use std::path::Path;
 
 use fjall::config::CompressionPolicy;
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, KvSeparationOptions, PersistMode};
 
-use super::{Engine, Promise, Shape};
+use super::{Engine, EngineSettings, Promise};
 
-/// A database with one keyspace.
+/// Database with one keyspace.
 pub(super) struct Fjall {
     database: Database,
     records: Keyspace,
@@ -15,7 +15,11 @@ pub(super) struct Fjall {
 }
 
 impl Fjall {
-    pub(super) fn open(directory: &Path, shape: Shape, is_apart: bool) -> anyhow::Result<Self> {
+    pub(super) fn open(
+        directory: &Path,
+        shape: EngineSettings,
+        is_apart: bool,
+    ) -> anyhow::Result<Self> {
         let database = Database::builder(directory)
             .cache_size(shape.cache_size_bytes as u64)
             .journal_compression(fjall::CompressionType::None)

@@ -1,4 +1,4 @@
-//! The engines that are compared.
+//! Engines of the comparison.
 
 mod farleaf;
 mod fjall;
@@ -9,7 +9,7 @@ use std::path::Path;
 
 use clap::ValueEnum;
 
-/// What a write has come to when it returns.
+/// Durability of a write when it returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Promise {
     /// The engine has it, in this process's memory: its log is written when a buffer is full.
@@ -18,45 +18,47 @@ pub enum Promise {
     Synced,
 }
 
-/// What all engines are given.
+/// Settings of all engines.
 #[derive(Clone, Copy, Debug)]
-pub struct Shape {
-    /// What writes promise.
+pub struct EngineSettings {
+    /// Durability of writes.
     pub promise: Promise,
-    /// For what is newest, before it is written as a tree or a table, in bytes.
+    /// Size of the memory for the newest records, before they are written as a tree or a table, in
+    /// bytes.
     pub memtable_size_bytes: usize,
-    /// For blocks that were read, in bytes.
+    /// Size of the cache for blocks that were read, in bytes.
     pub cache_size_bytes: usize,
 }
 
-/// An ordered map in a directory, from any thread.
+/// Ordered map in a directory, usable from any thread.
 pub trait Engine: Send + Sync {
     /// Puts a value.
     ///
     /// # Errors
-    /// What the engine says.
+    /// The engine failed.
     fn put(&self, key: &[u8], value: &[u8]) -> anyhow::Result<()>;
 
-    /// The size of a key's value in bytes; `None`: there is none. All of it is read.
+    /// Reads a key's value and returns its size in bytes; `None` if there is none. The whole value
+    /// is read.
     ///
     /// # Errors
-    /// What the engine says.
+    /// The engine failed.
     fn get(&self, key: &[u8]) -> anyhow::Result<Option<usize>>;
 
-    /// Reads so many records from a key on; how many there were.
+    /// Reads this many records from a key on. Returns the number found.
     ///
     /// # Errors
-    /// What the engine says.
+    /// The engine failed.
     fn scan(&self, from: &[u8], count: usize) -> anyhow::Result<usize>;
 
-    /// Everything that was put is on the device when it returns.
+    /// Syncs all puts to the device.
     ///
     /// # Errors
-    /// What the engine says.
+    /// The engine failed.
     fn sync(&self) -> anyhow::Result<()>;
 }
 
-/// Which engine, and how it is used.
+/// Engine, with the way in which it is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub enum EngineName {
     /// This project's.
@@ -72,7 +74,7 @@ pub enum EngineName {
 }
 
 impl EngineName {
-    /// All of them.
+    /// All engines.
     pub const ALL: [Self; 5] = [
         Self::Farleaf,
         Self::Fjall,
@@ -81,7 +83,7 @@ impl EngineName {
         Self::RocksdbBlobs,
     ];
 
-    /// What it is called in reports.
+    /// Returns the name in reports.
     pub const fn text(self) -> &'static str {
         match self {
             Self::Farleaf => "farleaf",
@@ -92,16 +94,16 @@ impl EngineName {
         }
     }
 
-    /// Whether it is part of this build.
+    /// Returns whether the engine is part of this build.
     pub const fn is_built(self) -> bool {
         cfg!(feature = "rocksdb") || !matches!(self, Self::Rocksdb | Self::RocksdbBlobs)
     }
 
-    /// Opens one in an empty directory.
+    /// Opens an engine in an empty directory.
     ///
     /// # Errors
-    /// It is not part of this build, or what the engine says.
-    pub fn open(self, directory: &Path, shape: Shape) -> anyhow::Result<Box<dyn Engine>> {
+    /// The engine is not part of this build, or it failed.
+    pub fn open(self, directory: &Path, shape: EngineSettings) -> anyhow::Result<Box<dyn Engine>> {
         Ok(match self {
             Self::Farleaf => Box::new(farleaf::Farleaf::open(directory, shape)?),
             Self::Fjall => Box::new(fjall::Fjall::open(directory, shape, false)?),
@@ -113,7 +115,7 @@ impl EngineName {
             #[cfg(not(feature = "rocksdb"))]
             Self::Rocksdb | Self::RocksdbBlobs => {
                 anyhow::bail!(
-                    "this build is without RocksDB: docs/lsm-peers.md says how to have it"
+                    "this build is without RocksDB: docs/explanation/lsm-peers.md says how to have it"
                 )
             }
         })

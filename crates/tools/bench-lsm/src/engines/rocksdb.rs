@@ -1,4 +1,4 @@
-//! RocksDB, of the system's library.
+//! Engine of RocksDB, from the system's library.
 
 use std::path::Path;
 
@@ -6,27 +6,31 @@ use rocksdb::{
     BlockBasedOptions, Cache, DB, DBCompressionType, Direction, IteratorMode, Options, WriteOptions,
 };
 
-use super::{Engine, Promise, Shape};
+use super::{Engine, EngineSettings, Promise};
 
-/// Bits of its Bloom filters for each key, as ours have.
+/// Bits of its Bloom filters per key, like Farleaf's.
 const FILTER_BITS: f64 = 10.0;
-/// Smaller values stay in its tables.
+/// Values below this size stay in its tables.
 const BLOB_SIZE_BYTES_MIN: u64 = 64;
 
-/// A database, and how it is written to.
+/// Database with its write options.
 pub(super) struct RocksDb {
     database: DB,
     writes: WriteOptions,
 }
 
 impl RocksDb {
-    pub(super) fn open(directory: &Path, shape: Shape, is_apart: bool) -> anyhow::Result<Self> {
+    pub(super) fn open(
+        directory: &Path,
+        shape: EngineSettings,
+        is_apart: bool,
+    ) -> anyhow::Result<Self> {
         let mut options = Options::default();
         options.create_if_missing(true);
         options.set_write_buffer_size(shape.memtable_size_bytes);
         options.set_compression_type(DBCompressionType::None);
         options.set_bottommost_compression_type(DBCompressionType::None);
-        // What is not synced stays in this process, as ours does, until a buffer is full.
+        // Unsynced writes stay in this process until a buffer is full, like Farleaf's.
         options.set_manual_wal_flush(shape.promise == Promise::Buffered);
         let mut blocks = BlockBasedOptions::default();
         blocks.set_block_cache(&Cache::new_lru_cache(shape.cache_size_bytes)?);

@@ -1,10 +1,10 @@
-//! All engines that are compared give the same answers.
+//! Tests that all compared engines give the same answers.
 
 use farleaf_bench::runner::ValueSize;
-use farleaf_bench_lsm::comparison::{Plan, compare};
-use farleaf_bench_lsm::engines::{EngineName, Promise, Shape};
+use farleaf_bench_lsm::comparison::{LsmComparisonPlan, compare};
+use farleaf_bench_lsm::engines::{EngineName, EngineSettings, Promise};
 use farleaf_bench_lsm::report::Report;
-use farleaf_bench_lsm::work::{Amount, Phase};
+use farleaf_bench_lsm::work::{Phase, WorkAmount};
 
 fn built() -> Vec<EngineName> {
     let all = EngineName::ALL.into_iter();
@@ -17,16 +17,16 @@ fn built() -> Vec<EngineName> {
     .collect()
 }
 
-fn shape(promise: Promise) -> Shape {
-    Shape {
+fn shape(promise: Promise) -> EngineSettings {
+    EngineSettings {
         promise,
         memtable_size_bytes: 1 << 20,
         cache_size_bytes: 1 << 20,
     }
 }
 
-/// Promise: a value is there when it was put, the newest of a key, whole; what was not put is not;
-/// scans begin with the key, or behind it, and end with the last one.
+/// Promise: a get returns the complete newest value of a key, and nothing for an absent key. Scans
+/// begin with the key, or after it, and end with the last one.
 #[test]
 fn engines_are_maps() {
     for promise in [Promise::Buffered, Promise::Synced] {
@@ -50,14 +50,14 @@ fn engines_are_maps() {
     }
 }
 
-/// Promise: a comparison does all phases on all engines, finds the same on each (it fails
+/// Promise: a comparison runs all phases on all engines, gets the same results on each (it fails
 /// otherwise), and reports a row for each.
 #[test]
 fn a_comparison_has_a_row_for_each() {
-    let plan = Plan {
+    let plan = LsmComparisonPlan {
         engines: built(),
         phases: vec![Phase::Load, Phase::A, Phase::C, Phase::Scan],
-        amount: Amount {
+        amount: WorkAmount {
             record_count: 20_000,
             operation_count: 5_000,
             thread_count: 1,

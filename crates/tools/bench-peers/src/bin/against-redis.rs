@@ -1,12 +1,12 @@
-//! `cargo run --release -p farleaf-bench-peers --bin against-redis`: Farleaf over `tcp` beside
-//! Redis.
+//! `cargo run --release -p farleaf-bench-peers --bin against-redis`: compares Farleaf over `tcp`
+//! with Redis.
 
 #![forbid(unsafe_code)]
 
 use std::path::PathBuf;
 
 use clap::Parser;
-use farleaf_bench_peers::network::{Plan, compare, serve};
+use farleaf_bench_peers::network::{NetworkPlan, compare, serve};
 
 /// Gets and puts over loopback: Farleaf beside a Redis server that this starts.
 #[derive(Debug, Parser)]
@@ -33,7 +33,7 @@ fn main() -> anyhow::Result<()> {
     if let Some(size_bytes) = arguments.serve_bytes {
         return serve(size_bytes);
     }
-    let plan = Plan {
+    let plan = NetworkPlan {
         record_count: arguments.records,
         request_count: arguments.requests,
         round_count: arguments.rounds as usize,

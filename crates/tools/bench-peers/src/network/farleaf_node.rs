@@ -1,4 +1,4 @@
-//! Farleaf's side: a memory node in a process of its own, and sessions over `tcp`.
+//! Farleaf's side: a memory node in its own process, and sessions over `tcp`.
 
 use std::io::{BufRead, BufReader, Read};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -14,17 +14,17 @@ use super::{Keys, Request, Server, key_of, value_of};
 
 const TABLE: &str = "records";
 
-/// The node; it ends with this.
+/// Memory node; it ends when this is dropped.
 #[derive(Debug)]
 pub struct FarleafNode {
     child: Child,
     address: String,
 }
 
-/// Serves until its standard input ends: what the child process does.
+/// Serves until standard input ends, in the child process.
 ///
 /// # Errors
-/// The host has not so much memory.
+/// The host lacks the memory.
 pub fn serve(size_bytes: u64) -> anyhow::Result<()> {
     let name = format!("against-redis-{}", std::process::id());
     let mut node = ShmNode::start(&name, size_bytes, Some(RetrainPolicy::default()))?;
@@ -35,7 +35,7 @@ pub fn serve(size_bytes: u64) -> anyhow::Result<()> {
 }
 
 impl FarleafNode {
-    /// Starts it and loads the records.
+    /// Starts the node and loads the records.
     ///
     /// # Errors
     /// This program cannot be started again, or the node has not enough memory.
@@ -65,7 +65,7 @@ impl FarleafNode {
 impl Drop for FarleafNode {
     fn drop(&mut self) {
         self.child.stdin.take();
-        // It ends when its input does; nothing can be done about one that does not.
+        // The process ends when its input does; a process that does not end cannot be helped.
         let _ = self.child.wait();
     }
 }
@@ -105,7 +105,7 @@ impl Server for FarleafNode {
         let mut failed = None;
         let mut note = |outcome: anyhow::Result<()>| failed = outcome.err().or(failed.take());
         for _ in 0..request_count {
-            tasks.make_room(session.completions(), &mut note);
+            tasks.run_until_vacant(session.completions(), &mut note);
             match tasks.spawn(perform(table, request, keys.next_key())) {
                 Ok(Some(outcome)) => note(outcome),
                 Ok(None) => {}

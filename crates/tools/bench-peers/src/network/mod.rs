@@ -1,9 +1,9 @@
-//! Farleaf over `tcp` beside Redis: the same gets and puts, by as many connections with as many
-//! requests in flight, in turns, on one machine.
+//! Comparison of Farleaf over `tcp` with Redis: the same gets and puts, with the same numbers of
+//! connections and requests in flight, in turns, on one machine.
 //!
-//! Both servers are processes of their own on loopback. Each connection is driven by a thread of
-//! this process, which asks again for a while before it sleeps, for both alike. Keys and values are
-//! of 8 bytes; puts change values of records that are there; keys are drawn uniformly.
+//! Both servers have their own processes on loopback. A thread of this process drives each
+//! connection. For both servers it polls for a while before it sleeps. Keys and values have 8
+//! bytes; puts change values of existing records; keys are drawn uniformly.
 
 mod farleaf_node;
 mod redis;
@@ -20,39 +20,39 @@ pub use farleaf_node::{FarleafNode, serve};
 pub use redis::RedisServer;
 pub use table::Row;
 
-/// What is asked for.
+/// Kind of request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// Read a value.
+    /// Reads a value.
     Get,
-    /// Change a value.
+    /// Changes a value.
     Put,
 }
 
-/// What is measured.
+/// Settings of a comparison.
 #[derive(Clone, Debug)]
-pub struct Plan {
-    /// Records on both sides.
+pub struct NetworkPlan {
+    /// Number of records on both sides.
     pub record_count: u64,
     /// Requests of a connection with one in flight; with more, ten times as many.
     pub request_count: u64,
-    /// Rounds; medians are told.
+    /// Number of rounds; results are medians over them.
     pub round_count: usize,
-    /// Connections, each with a thread.
+    /// Numbers of connections, each with a thread.
     pub connection_counts: Vec<usize>,
-    /// Requests of a connection in flight.
+    /// Numbers of requests in flight per connection.
     pub in_flight_counts: Vec<usize>,
-    /// The Redis server's program.
+    /// Path of the Redis server's program.
     pub redis: PathBuf,
 }
 
-/// A side of the comparison.
+/// Side of the comparison.
 pub trait Server: Sync {
-    /// Opens a connection and does so many requests for keys that `keys` draws, with so many in
+    /// Opens a connection and makes requests for keys that `keys` draws, with a fixed number in
     /// flight. Every answer is checked.
     ///
     /// # Errors
-    /// The server failed, or answered wrongly.
+    /// The server failed, or returned a wrong answer.
     fn work(
         &self,
         request: Request,
@@ -62,7 +62,7 @@ pub trait Server: Sync {
     ) -> anyhow::Result<Duration>;
 }
 
-/// Draws the keys of a connection.
+/// Random keys of a connection.
 #[derive(Debug)]
 pub struct Keys {
     draw: StdRng,
@@ -77,18 +77,18 @@ impl Keys {
         }
     }
 
-    /// The next one.
+    /// Draws the next key.
     pub fn next_key(&mut self) -> u64 {
         key_of(self.draw.random_range(0..self.record_count))
     }
 }
 
-/// Key number `index`: spread over all of them, in ascending order.
+/// Returns key number `index`: spread over the whole domain, in ascending order.
 pub fn key_of(index: u64) -> u64 {
     index << 20
 }
 
-/// The value that a key always has; puts write it again.
+/// Returns the constant value of a key; puts write it again.
 pub fn value_of(key: u64) -> u64 {
     !key
 }
@@ -97,7 +97,7 @@ pub fn value_of(key: u64) -> u64 {
 ///
 /// # Errors
 /// A server cannot be started, or failed.
-pub fn compare(plan: &Plan, mut tell: impl FnMut(&str)) -> anyhow::Result<Vec<Row>> {
+pub fn compare(plan: &NetworkPlan, mut tell: impl FnMut(&str)) -> anyhow::Result<Vec<Row>> {
     tell("starting and filling both servers");
     let redis = RedisServer::start(&plan.redis).context("cannot use Redis")?;
     redis.fill(plan.record_count)?;
@@ -131,9 +131,9 @@ pub fn compare(plan: &Plan, mut tell: impl FnMut(&str)) -> anyhow::Result<Vec<Ro
     Ok(rows)
 }
 
-/// Requests a second of all connections together.
+/// Returns the requests per second of all connections together.
 fn measure(
-    plan: &Plan,
+    plan: &NetworkPlan,
     side: &dyn Server,
     request: Request,
     connection_count: usize,
@@ -161,7 +161,7 @@ fn measure(
             })
             .collect::<anyhow::Result<Vec<_>>>()
     })?;
-    // Each connection's own time: opening it is none of it.
+    // Each connection's own time, without the time to open it.
     let rate = |time: &Duration| request_count as f64 / time.as_secs_f64();
     Ok(times.iter().map(rate).sum())
 }

@@ -10,10 +10,10 @@ use anyhow::{Context, ensure};
 use super::{Keys, Request, Server, key_of, value_of};
 use crate::redis::{RedisProcess, receive};
 
-/// Requests that fill the server are sent by so many.
+/// Number of requests in flight while the server is filled.
 const FILL_IN_FLIGHT: usize = 1000;
 
-/// The server; it ends with this.
+/// Redis server; it ends when this is dropped.
 #[derive(Debug)]
 pub struct RedisServer {
     address: SocketAddr,
@@ -21,10 +21,10 @@ pub struct RedisServer {
 }
 
 impl RedisServer {
-    /// Starts the program with nothing but memory.
+    /// Starts the program without persistence.
     ///
     /// # Errors
-    /// There is no such program, or it does not come up.
+    /// The program does not exist, or does not start.
     pub fn start(program: &Path) -> anyhow::Result<Self> {
         // A port that was free a moment ago.
         let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?;
@@ -67,11 +67,11 @@ impl Server for RedisServer {
     }
 }
 
-/// A connection that does one kind of request.
+/// Connection that makes one kind of request.
 struct Connection {
     socket: TcpStream,
     request: Request,
-    /// Keys whose answers have not come, in order.
+    /// Keys of requests in flight, in order.
     asked: std::collections::VecDeque<u64>,
     out: Vec<u8>,
     inbox: Vec<u8>,
@@ -125,7 +125,7 @@ impl Connection {
         self.asked.push_back(key);
     }
 
-    /// Checks the answers that are whole, and returns how many they are.
+    /// Checks the complete answers, and returns their number.
     fn take_answers(&mut self) -> anyhow::Result<u64> {
         let (mut start, mut count) = (0, 0);
         let size = match self.request {

@@ -1,17 +1,17 @@
-//! What is printed.
+//! Table of results.
 
 use std::fmt;
 
 use super::Request;
 
-/// A combination, and what both sides did: requests a second.
+/// Combination, with the results of both sides in requests per second.
 #[derive(Clone, Copy, Debug)]
 pub struct Row {
-    /// What was asked for.
+    /// Kind of request.
     pub request: Request,
-    /// By how many connections.
+    /// Number of connections.
     pub connection_count: usize,
-    /// With how many in flight each.
+    /// Requests in flight per connection.
     pub in_flight: usize,
     /// Farleaf's rate.
     pub farleaf: f64,

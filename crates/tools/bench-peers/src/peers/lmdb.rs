@@ -1,4 +1,4 @@
-//! LMDB through heed: a memory-mapped B+-tree with transactions, on a RAM disk; of words and of
+//! LMDB through heed: a memory-mapped B+-tree with transactions, on a RAM disk; for integers and
 //! byte strings.
 
 use std::ops::Bound;
@@ -16,23 +16,23 @@ use super::RAM_DISK;
 use crate::peer::{Client, Peer, PeerError, Work};
 use crate::records::{Records, Sink, StringRecords, WordRecords};
 
-/// Room for a record, generously: pages are copied on write, and old ones reused late.
+/// Bytes of the map per record, generously: pages are copied on write, and old ones reused late.
 const MAP_SIZE_BYTES_PER_RECORD: usize = 64;
 const MAP_SIZE_FACTOR: usize = 4;
 const MAP_SIZE_UNIT_BYTES: usize = 64 << 20;
 
-/// Records as LMDB has them.
+/// Records as LMDB stores them.
 pub trait LmdbRecords: Records {
-    /// How keys are compared.
+    /// Order of keys.
     type Order: Comparator + Sync + 'static;
 
-    /// An item's bytes.
+    /// Returns an item's bytes.
     fn bytes<'a>(item: &'a Self::Item<'_>) -> &'a [u8];
 
-    /// A key or a value, as LMDB lends it.
+    /// Decodes a key or a value that LMDB lends.
     ///
     /// # Errors
-    /// It has another size than it can have.
+    /// The item has an invalid size.
     fn item(bytes: &[u8]) -> Result<Self::Item<'_>, PeerError>;
 }
 
@@ -69,20 +69,20 @@ impl LmdbRecords for StringRecords {
 
 type Stored<R> = Database<Bytes, Bytes, <R as LmdbRecords>::Order>;
 
-/// The environment, as fast as it goes: `MDB_NOSYNC`, `MDB_WRITEMAP`, `MDB_NOMEMINIT`, of words
-/// `MDB_INTEGERKEY`, and loaded by `MDB_APPEND`, so that its pages are full.
+/// LMDB environment with its fastest settings: `MDB_NOSYNC`, `MDB_WRITEMAP`, `MDB_NOMEMINIT`, for
+/// integers `MDB_INTEGERKEY`, and loaded by `MDB_APPEND`, so that its pages are full.
 pub struct LmdbPeer<R: LmdbRecords> {
     env: Env<WithoutTls>,
     stored: Stored<R>,
-    /// Removed when everything above is closed.
+    /// Folder of the files; removed when everything above is closed.
     _folder: TempDir,
 }
 
 impl<R: LmdbRecords> LmdbPeer<R> {
-    /// Loads the records with their first values. `size_bytes` is that of them all.
+    /// Loads the records with their first values. `size_bytes` is the size of all.
     ///
     /// # Errors
-    /// Keys are longer than LMDB's can be, there is no RAM disk, or LMDB's own.
+    /// Keys are longer than LMDB permits, there is no RAM disk, or LMDB failed.
     pub fn load(records: &R, size_bytes: usize) -> Result<Self, PeerError> {
         let folder = tempfile::tempdir_in(RAM_DISK).map_err(|source| PeerError::Io {
             what: "cannot make a folder in /dev/shm for LMDB",
@@ -124,22 +124,22 @@ fn open(
 ) -> Result<Env<WithoutTls>, PeerError> {
     let mut options = EnvOpenOptions::new().read_txn_without_tls();
     let size_bytes = record_count * MAP_SIZE_BYTES_PER_RECORD + size_bytes * MAP_SIZE_FACTOR + 1;
-    // LMDB wants whole pages.
+    // LMDB requires whole pages.
     options.map_size(size_bytes.next_multiple_of(MAP_SIZE_UNIT_BYTES));
     let flags = EnvFlags::NO_SYNC | EnvFlags::WRITE_MAP | EnvFlags::NO_MEM_INIT;
     // SAFETY: the flags give up durability and the protection from stray writes through the map,
-    // not memory safety: the file lives in memory no longer than this process.
+    // but not memory safety. The file lives in memory no longer than this process.
     unsafe { options.flags(flags) };
-    // SAFETY: the folder was made for this environment alone, so nobody else truncates or writes
-    // its file while it is mapped, nor opens it a second time.
+    // SAFETY: the folder was created for this environment alone. No other code truncates or writes
+    // its file while it is mapped, or opens it a second time.
     let env = unsafe { options.open(folder) }?;
     Ok(env)
 }
 
-/// One read transaction for all reads of a round, a write transaction for each put.
+/// Client with one read transaction for all reads of a round, and a write transaction for each put.
 pub struct LmdbClient<'a, R: LmdbRecords> {
     peer: &'a LmdbPeer<R>,
-    /// Not while writing: it would keep replaced pages from being reused.
+    /// Read transaction; none while writing, since it would keep replaced pages from being reused.
     snapshot: Option<RoTxn<'a, WithoutTls>>,
 }
 

@@ -1,4 +1,4 @@
-//! The maps, a file each: of words, of byte strings, or of both.
+//! Maps, a file each: of integers, of byte strings, or of both.
 
 pub mod strings;
 pub mod words;
@@ -23,7 +23,7 @@ use crate::subject::Subject;
 use strings::{FarleafStringPeer, MasstreeStringPeer, RedbPeer, RedisPeer};
 use words::{BTreeMapPeer, CongeePeer, FarleafPeer, MasstreePeer, SkipListPeer};
 
-/// Where files of maps are: memory, so that no disk is measured.
+/// Folder for files of maps: in memory, so that no disk is measured.
 const RAM_DISK: &str = "/dev/shm";
 
 /// A map, by name.
@@ -48,21 +48,21 @@ pub enum PeerName {
     Redis,
 }
 
-/// What maps of byte strings are made with.
+/// Settings of maps of byte strings.
 #[derive(Clone, Debug)]
 pub struct StringOptions {
     /// Size of keys, in bytes: 24 to 4,096.
     pub key_size_bytes: usize,
     /// Size of values, in bytes.
     pub value_size_bytes: usize,
-    /// Farleaf's pages.
+    /// Options of Farleaf's pages.
     pub pages: PageOptions,
-    /// The Redis server's program.
+    /// Path of the Redis server's program.
     pub redis: PathBuf,
 }
 
 impl PeerName {
-    /// Those that hold words.
+    /// Maps that hold integers.
     pub const OF_WORDS: [Self; 6] = [
         Self::Farleaf,
         Self::BtreeMap,
@@ -72,7 +72,7 @@ impl PeerName {
         Self::Lmdb,
     ];
 
-    /// Those that hold byte strings.
+    /// Maps that hold byte strings.
     pub const OF_STRINGS: [Self; 5] = [
         Self::Farleaf,
         Self::Masstree,
@@ -81,7 +81,7 @@ impl PeerName {
         Self::Redis,
     ];
 
-    /// As on the command line and in the table.
+    /// Returns the name on the command line and in the table.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Farleaf => "farleaf",
@@ -95,15 +95,15 @@ impl PeerName {
         }
     }
 
-    /// Whether the map can do such work at all.
+    /// Returns whether the map supports such work.
     pub fn does(self, work: Work) -> bool {
         self != Self::Redis || work != Work::Scan
     }
 
-    /// The map, loaded with words, each with its first value.
+    /// Creates the map, loaded with integers, each with its first value.
     ///
     /// # Errors
-    /// The map's own, or it is none of words.
+    /// The map failed, or it does not hold integers.
     pub fn load_words(
         self,
         records: &WordRecords,
@@ -123,10 +123,10 @@ impl PeerName {
         })
     }
 
-    /// The map, loaded with byte strings, each with its first value.
+    /// Creates the map, loaded with byte strings, each with its first value.
     ///
     /// # Errors
-    /// The map's own, or it is none of byte strings.
+    /// The map failed, or it does not hold byte strings.
     pub fn load_strings(
         self,
         records: &StringRecords,

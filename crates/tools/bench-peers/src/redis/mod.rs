@@ -1,4 +1,4 @@
-//! What talking to a Redis server takes, whatever its address: its process, and waiting for bytes.
+//! Redis support, independent of the address: the server's process, and waiting for bytes.
 
 mod process;
 mod socket;

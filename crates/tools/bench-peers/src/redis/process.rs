@@ -1,4 +1,4 @@
-//! A Redis server with nothing but memory, for as long as it is needed.
+//! Process of a Redis server without persistence.
 
 use std::ffi::OsStr;
 use std::io;
@@ -12,16 +12,16 @@ use anyhow::{Context, ensure};
 const START_TIME_MAX: Duration = Duration::from_secs(10);
 const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 
-/// The server; it ends with this.
+/// Redis server; it ends when this is dropped.
 #[derive(Debug)]
 pub struct RedisProcess(Child);
 
 impl RedisProcess {
-    /// Starts the program without persistence, with these options besides, and waits until it
-    /// lets itself be connected to.
+    /// Starts the program without persistence, with these additional options, and waits until it
+    /// accepts connections.
     ///
     /// # Errors
-    /// There is no such program, or it does not come up.
+    /// The program does not exist, or does not start.
     pub fn start<A: AsRef<OsStr>>(
         program: &Path,
         options: impl IntoIterator<Item = A>,
@@ -54,7 +54,7 @@ impl RedisProcess {
 
 impl Drop for RedisProcess {
     fn drop(&mut self) {
-        // It has nothing to lose.
+        // The server has no data to lose.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

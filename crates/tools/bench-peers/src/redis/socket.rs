@@ -1,4 +1,4 @@
-//! Waiting for bytes: asking again for a while, then letting the system wake the thread.
+//! Waiting for bytes: polls for a while, then lets the system wake the thread.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 const AWAKE_TIME: Duration = Duration::from_micros(50);
 const ROOM_SIZE_BYTES: usize = 16 << 10;
 
-/// A connection that can be asked without waiting.
+/// Connection that can be polled without waiting.
 pub(crate) trait Socket: Read + Write {
     fn set_nonblocking(&self, is_nonblocking: bool) -> io::Result<()>;
 }
@@ -25,10 +25,10 @@ impl Socket for UnixStream {
     }
 }
 
-/// Waits until something has come, and appends it.
+/// Waits until bytes have arrived, and appends them.
 ///
 /// # Errors
-/// The connection failed, or the other side hung up.
+/// The connection failed, or the peer closed it.
 pub(crate) fn receive(socket: &mut impl Socket, inbox: &mut Vec<u8>) -> io::Result<()> {
     socket.set_nonblocking(true)?;
     let mut since = None;

@@ -1,4 +1,4 @@
-//! Every map against a `BTreeMap` without a lock around it.
+//! Tests of every map against a `BTreeMap` without a lock around it.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use farleaf_bench_peers::peers::words::{
 };
 use farleaf_bench_peers::records::{Sink, WordRecords};
 
-/// Both ends of the key domain, and 998 keys between.
+/// Returns both ends of the key domain, and 998 keys between.
 fn keys() -> Vec<u64> {
     let between = (1..999_u64).map(|rank| rank * 0x0040_1003_0020_1005);
     let mut keys: Vec<u64> = [0, u64::MAX].into_iter().chain(between).collect();
@@ -21,14 +21,14 @@ fn records() -> WordRecords {
     WordRecords::new(keys())
 }
 
-/// What reads found.
+/// Results of reads.
 #[derive(Default)]
-struct Found {
+struct ReadResults {
     values: Vec<Option<u64>>,
     records: Vec<(u64, u64)>,
 }
 
-impl Sink<WordRecords> for Found {
+impl Sink<WordRecords> for ReadResults {
     fn value(&mut self, value: Option<u64>) {
         self.values.push(value);
     }
@@ -49,10 +49,10 @@ fn check(peer: &impl Peer<WordRecords>) {
         model.insert(*key, value);
         writer.pause().expect("a pause");
     }
-    // A key that was not there.
+    // A key that was absent.
     writer.put(1, 17).expect("put");
     model.insert(1, 17);
-    let mut found = Found::default();
+    let mut found = ReadResults::default();
     writer.get(1, &mut found).expect("get");
     assert_eq!(found.values, [Some(17)]);
     drop(writer);
@@ -64,7 +64,7 @@ fn check_reads(peer: &impl Peer<WordRecords>, model: &BTreeMap<u64, u64>, keys: 
     let near = |key: &u64| [key.wrapping_sub(1), *key, key.wrapping_add(1)];
     let asked: Vec<u64> = keys.iter().flat_map(near).collect();
     let expected: Vec<_> = asked.iter().map(|key| model.get(key).copied()).collect();
-    let (mut one_by_one, mut in_groups) = (Found::default(), Found::default());
+    let (mut one_by_one, mut in_groups) = (ReadResults::default(), ReadResults::default());
     for key in &asked {
         reader.get(*key, &mut one_by_one).expect("get");
     }
@@ -75,7 +75,7 @@ fn check_reads(peer: &impl Peer<WordRecords>, model: &BTreeMap<u64, u64>, keys: 
     assert_eq!(in_groups.values, expected);
     for from in &asked {
         for limit in [1, 7, 100] {
-            let mut found = Found::default();
+            let mut found = ReadResults::default();
             reader.scan(*from, limit, &mut found).expect("scan");
             let expected = model.range(from..).take(limit);
             let expected: Vec<_> = expected.map(|(key, value)| (*key, *value)).collect();
@@ -84,8 +84,8 @@ fn check_reads(peer: &impl Peer<WordRecords>, model: &BTreeMap<u64, u64>, keys: 
     }
 }
 
-/// Promise: gets, absent gets, multi-gets, puts and scans of Farleaf are those of a `BTreeMap`,
-/// with every number of slots.
+/// Promise: gets, absent gets, multi-gets, puts and scans of Farleaf return the same as a
+/// `BTreeMap`, with every number of slots.
 #[test]
 fn farleaf_answers_as_a_btree_map_does() {
     for slots in [8, 12, 16] {
@@ -93,31 +93,31 @@ fn farleaf_answers_as_a_btree_map_does() {
     }
 }
 
-/// Promise: the same for the map behind a lock.
+/// Promise: the locked map returns the same as a `BTreeMap`.
 #[test]
 fn the_locked_map_answers_as_a_btree_map_does() {
     check(&BTreeMapPeer::load(&records()));
 }
 
-/// Promise: the same for crossbeam-skiplist.
+/// Promise: crossbeam-skiplist returns the same as a `BTreeMap`.
 #[test]
 fn the_skip_list_answers_as_a_btree_map_does() {
     check(&SkipListPeer::load(&records()));
 }
 
-/// Promise: the same for congee.
+/// Promise: congee returns the same as a `BTreeMap`.
 #[test]
 fn congee_answers_as_a_btree_map_does() {
     check(&CongeePeer::load(&records()).expect("loaded"));
 }
 
-/// Promise: the same for masstree.
+/// Promise: masstree returns the same as a `BTreeMap`.
 #[test]
 fn masstree_answers_as_a_btree_map_does() {
     check(&MasstreePeer::load(&records()));
 }
 
-/// Promise: the same for LMDB.
+/// Promise: LMDB returns the same as a `BTreeMap`.
 #[test]
 fn lmdb_answers_as_a_btree_map_does() {
     check(&LmdbPeer::load(&records(), 16_000).expect("loaded"));

@@ -1,9 +1,9 @@
-//! The command says what is wrong with its options.
+//! Tests of the command's errors for invalid options.
 
 use std::process::Command;
 
-/// Promise: options and maps of the other kind, and sizes that cannot be, are refused before
-/// anything is loaded, with what may be.
+/// Promise: options and maps of the other kind, and invalid sizes, are refused before anything is
+/// loaded, with the permitted values.
 #[test]
 fn bad_options_are_refused() {
     let cases: [(&[&str], &[&str]); 9] = [
@@ -47,7 +47,7 @@ fn bad_options_are_refused() {
             assert!(text.contains(part), "{part}: {text}");
         }
     }
-    // What only the table can tell.
+    // Only the table can check this.
     let pages = ["--kind", "bytes", "--records", "9", "--page-size", "1000"];
     let mut command = Command::new(env!("CARGO_BIN_EXE_farleaf-bench-peers"));
     let ran = command.args(pages).output().expect("the program");

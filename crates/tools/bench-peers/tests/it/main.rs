@@ -1,4 +1,4 @@
-//! All maps give the same answers, and a comparison of them runs to its end.
+//! Tests that all maps give the same answers, and that a comparison of them runs to its end.
 
 mod answers;
 mod command;
@@ -8,7 +8,7 @@ mod whole_runs;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-/// The Redis server's program; without one, tests that need it are skipped, and say so.
+/// Path of the Redis server's program; without it, tests that need it are skipped and report that.
 fn redis() -> Option<PathBuf> {
     let mut command = Command::new("redis-server");
     let status = command.arg("--version").stdout(Stdio::null()).status();

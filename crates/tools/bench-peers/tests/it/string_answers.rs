@@ -1,4 +1,4 @@
-//! Every map of byte strings against a `BTreeMap` without a lock around it.
+//! Tests of every map of byte strings against a `BTreeMap` without a lock around it.
 
 use std::collections::BTreeMap;
 
@@ -14,21 +14,21 @@ use crate::redis;
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// Numbers up to 2^64, some thirty for each of their first four digits: with shared beginnings, as
-/// there are of many.
+/// Returns records with numbers up to 2^64, about thirty for each of their first four digits, so
+/// that many keys share a prefix.
 fn records(key_size_bytes: usize, value_size_bytes: usize) -> StringRecords {
     let numbers: Vec<u64> = (0..60_000).map(|rank| rank * (u64::MAX / 60_000)).collect();
     StringRecords::new(&numbers, key_size_bytes, value_size_bytes)
 }
 
-/// What reads found.
+/// Results of reads.
 #[derive(Default)]
-struct Found {
+struct ReadResults {
     values: Vec<Option<Vec<u8>>>,
     records: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
-impl Sink<StringRecords> for Found {
+impl Sink<StringRecords> for ReadResults {
     fn value(&mut self, value: Option<&[u8]>) {
         self.values.push(value.map(<[u8]>::to_vec));
     }
@@ -59,10 +59,10 @@ fn check(records: &StringRecords, peer: &impl Peer<StringRecords>, does_scan: bo
         model.insert(key.to_vec(), value.to_vec());
         writer.pause().expect("a pause");
     }
-    // A key that was not there, with a value of another size.
+    // A key that was absent, with a value of another size.
     writer.put(b"user\r\nx", b"$-1\r\n").expect("put");
     model.insert(b"user\r\nx".to_vec(), b"$-1\r\n".to_vec());
-    let mut found = Found::default();
+    let mut found = ReadResults::default();
     writer.get(b"user\r\nx", &mut found).expect("get");
     assert_eq!(found.values, [Some(b"$-1\r\n".to_vec())]);
     drop(writer);
@@ -81,7 +81,7 @@ fn check_reads(peer: &impl Peer<StringRecords>, model: &Model, does_scan: bool) 
     let asked: Vec<Vec<u8>> = model.keys().flat_map(near).collect();
     let asked: Vec<&[u8]> = asked.iter().map(Vec::as_slice).collect();
     let expected: Vec<_> = asked.iter().map(|key| model.get(*key).cloned()).collect();
-    let (mut one_by_one, mut in_groups) = (Found::default(), Found::default());
+    let (mut one_by_one, mut in_groups) = (ReadResults::default(), ReadResults::default());
     for key in &asked {
         reader.get(key, &mut one_by_one).expect("get");
     }
@@ -91,7 +91,7 @@ fn check_reads(peer: &impl Peer<StringRecords>, model: &Model, does_scan: bool) 
     assert!(one_by_one.values == expected && in_groups.values == expected);
     for from in asked.iter().step_by(61).filter(|_| does_scan) {
         for limit in [1, 7, 100] {
-            let mut found = Found::default();
+            let mut found = ReadResults::default();
             reader.scan(from, limit, &mut found).expect("scan");
             let expected = model.range(from.to_vec()..).take(limit);
             let expected = expected.map(|(key, value)| (key.clone(), value.clone()));
@@ -104,8 +104,8 @@ fn check_reads(peer: &impl Peer<StringRecords>, model: &Model, does_scan: bool) 
     }
 }
 
-/// Promise: gets, absent gets, multi-gets, puts and scans of Farleaf are those of a `BTreeMap`,
-/// with values in pages and outside.
+/// Promise: gets, absent gets, multi-gets, puts and scans of Farleaf return the same as a
+/// `BTreeMap`, with values in pages and outside.
 #[test]
 fn farleaf_answers_as_a_btree_map_does() {
     for value_size_bytes in [100, 300] {
@@ -115,7 +115,7 @@ fn farleaf_answers_as_a_btree_map_does() {
     }
 }
 
-/// Promise: the same for masstree.
+/// Promise: masstree returns the same as a `BTreeMap`.
 #[test]
 fn masstree_answers_as_a_btree_map_does() {
     let records = records(24, 100);
@@ -126,7 +126,7 @@ fn masstree_answers_as_a_btree_map_does() {
     );
 }
 
-/// Promise: the same for LMDB.
+/// Promise: LMDB returns the same as a `BTreeMap`.
 #[test]
 fn lmdb_answers_as_a_btree_map_does() {
     let records = records(24, 100);
@@ -134,14 +134,14 @@ fn lmdb_answers_as_a_btree_map_does() {
     check(&records, &peer, true);
 }
 
-/// Promise: the same for redb.
+/// Promise: redb returns the same as a `BTreeMap`.
 #[test]
 fn redb_answers_as_a_btree_map_does() {
     let records = records(24, 100);
     check(&records, &RedbPeer::load(&records).expect("loaded"), true);
 }
 
-/// Promise: the same for Redis, but for scans; with values that take several reads, too.
+/// Promise: Redis returns the same, except for scans, also with values that take several reads.
 #[test]
 fn redis_answers_as_a_map_does() {
     let Some(program) = redis() else { return };

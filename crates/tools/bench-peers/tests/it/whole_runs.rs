@@ -1,18 +1,19 @@
-//! A small comparison, whole.
+//! Tests of a small comparison as a whole.
 
 use farleaf::PageOptions;
-use farleaf_bench_peers::comparison::{Kind, Plan, compare};
+use farleaf_bench_peers::comparison::{ComparisonPlan, Kind, compare};
 use farleaf_bench_peers::peer::Work;
 use farleaf_bench_peers::peers::{PeerName, StringOptions};
 use farleaf_bench_peers::report::Report;
 
 use crate::redis;
 
-/// Promise: with one thread and two, all maps find the same (a comparison ends with an error
-/// otherwise), everything is measured in every round, every target is judged, and the JSON says so.
+/// Promise: with one thread and two, all maps return the same (a comparison ends with an error
+/// otherwise). Every subject is measured in every round, every target is judged, and the JSON
+/// contains them.
 #[test]
 fn a_small_comparison_measures_everything() {
-    let plan = Plan {
+    let plan = ComparisonPlan {
         record_count: 1000,
         operation_count: 2000,
         round_count: 3,
@@ -46,8 +47,8 @@ fn a_small_comparison_measures_everything() {
     }
 }
 
-fn of_strings(redis: std::path::PathBuf) -> Plan {
-    Plan {
+fn of_strings(redis: std::path::PathBuf) -> ComparisonPlan {
+    ComparisonPlan {
         record_count: 1000,
         operation_count: 2000,
         round_count: 2,
@@ -64,8 +65,8 @@ fn of_strings(redis: std::path::PathBuf) -> Plan {
     }
 }
 
-/// Promise: so do all maps of byte strings, but for Redis' scans, which it has not; the report says
-/// what keys and values were, and has no targets.
+/// Promise: all maps of byte strings do the same, except for scans of Redis. The report contains
+/// the kind of keys and values, and has no targets.
 #[test]
 fn a_small_comparison_of_strings_measures_everything() {
     let Some(redis) = redis() else { return };
@@ -90,11 +91,11 @@ fn a_small_comparison_of_strings_measures_everything() {
     assert!(report.to_table().contains("redis"), "{}", report.to_table());
 }
 
-/// Promise: a map that this host has not, or that holds no such records, is skipped, which is told
-/// with why, and the others are compared.
+/// Promise: a map that is not available on this host, or that does not hold such records, is
+/// skipped with a report of the reason, and the others are compared.
 #[test]
 fn a_missing_map_is_told() {
-    let plan = Plan {
+    let plan = ComparisonPlan {
         peers: vec![PeerName::Farleaf, PeerName::Lmdb, PeerName::Redis],
         works: vec![Work::Get],
         kind: Kind::Strings(StringOptions {

@@ -1,4 +1,4 @@
-//! Which budgets, on which table.
+//! Configuration: budgets and table of a sweep.
 
 use farleaf::LayerKind;
 
@@ -6,14 +6,14 @@ use crate::distribution::Distribution;
 use crate::runner::{BenchError, RunConfig};
 use crate::workload::WorkloadLetter;
 
-/// What to sweep over: the options of `farleaf bench budget`.
+/// Options of `farleaf bench budget`.
 #[derive(Clone, Debug)]
 pub struct BudgetConfig {
-    /// Budgets, in percent of what a session without one holds.
+    /// Budgets, in percent of the bytes that a session without a budget holds.
     pub percents: Vec<f64>,
-    /// Which records are asked for; each with all budgets.
+    /// Distributions of requests, each measured with all budgets.
     pub distributions: Vec<Distribution>,
-    /// The table, and how many gets are measured under each budget (`operations`), by one thread.
+    /// Table, and number of gets (`operations`) that one thread executes under each budget.
     pub table: RunConfig,
 }
 
@@ -26,7 +26,7 @@ impl Default for BudgetConfig {
             ],
             distributions: vec![Distribution::Uniform, Distribution::Zipfian],
             table: RunConfig {
-                // Gets alone.
+                // Only gets.
                 workloads: vec![WorkloadLetter::C],
                 ..RunConfig::default()
             },
@@ -34,11 +34,11 @@ impl Default for BudgetConfig {
     }
 }
 
-/// More than all, so that it can be seen what a budget costs that is none.
+/// Greatest budget in percent: above 100, to measure the cost of a budget that does not limit.
 const PERCENT_MAX: f64 = 1000.0;
 
 impl BudgetConfig {
-    /// Whether all of it is within its limits; the first option that is not is the error.
+    /// Checks the limits of all options; the first option that is out of range is the error.
     ///
     /// # Errors
     /// [`BenchError::BadOption`].
@@ -74,7 +74,7 @@ impl BudgetConfig {
 mod tests {
     use super::*;
 
-    /// Promise: the defaults are good, and what is out of range is refused by its name.
+    /// Promise: the defaults are valid, and an out-of-range option is refused by name.
     #[test]
     fn what_is_out_of_range_is_named() {
         BudgetConfig::default().validate().expect("the defaults");

@@ -1,4 +1,4 @@
-//! A sweep as files: all numbers as CSV, and four panels as SVG.
+//! Files of a sweep: all numbers as CSV, and four panels as SVG.
 
 use farleaf_chart::csv::maybe;
 use farleaf_chart::panels::{ChartError, Colour, Panel, Panels, Series, draw};
@@ -7,19 +7,19 @@ use super::{BudgetPoint, BudgetReport};
 use crate::distribution::Distribution;
 use crate::report::quantity::{bytes, count};
 
-/// What the CSV file is called.
+/// Name of the CSV file.
 pub const CSV_NAME: &str = "budget.csv";
-/// What the SVG file is called.
+/// Name of the SVG file.
 pub const SVG_NAME: &str = "budget.svg";
 
 const HEADER: &str = "distribution,budget_percent,budget_bytes,held_bytes,gets,gets_per_s,\
     round_trips_per_get,leaves_per_get,bytes_per_get,one_leaf_fraction,model_pages_per_get,\
     residual_pages_per_get,pages_evicted_per_get,errors,missing";
 
-/// The files of a sweep: names and texts.
+/// Returns the files of a sweep: names and contents.
 ///
 /// # Errors
-/// The plotting library refuses the chart.
+/// The plotting library rejects the chart.
 pub fn files(report: &BudgetReport) -> Result<Vec<(String, String)>, ChartError> {
     let svg = draw(&panels(report))?;
     Ok(vec![
@@ -28,7 +28,7 @@ pub fn files(report: &BudgetReport) -> Result<Vec<(String, String)>, ChartError>
     ])
 }
 
-/// One line a point; without a budget its fields are empty.
+/// Returns one line per point; without a budget its fields are empty.
 fn csv(report: &BudgetReport) -> String {
     let mut lines = vec![HEADER.to_owned()];
     lines.extend(report.points.iter().map(csv_row));
@@ -57,7 +57,7 @@ fn csv_row(point: &BudgetPoint) -> String {
     cells.join(",")
 }
 
-/// Round trips, leaves, bytes and throughput, one below the other.
+/// Returns panels of round trips, leaves, bytes and throughput, one below the other.
 fn panels(report: &BudgetReport) -> Panels {
     let panel = |y_label: &str, y_from, value: fn(&BudgetPoint) -> f64| Panel {
         y_label: y_label.to_owned(),
@@ -93,7 +93,7 @@ fn panels(report: &BudgetReport) -> Panels {
     }
 }
 
-/// A line for each distribution.
+/// Returns a line for each distribution.
 fn lines(report: &BudgetReport, value: fn(&BudgetPoint) -> f64) -> Vec<Series> {
     let colours = [Colour::Blue, Colour::Orange];
     let distributions = report
@@ -111,7 +111,7 @@ fn lines(report: &BudgetReport, value: fn(&BudgetPoint) -> f64) -> Vec<Series> {
         .collect()
 }
 
-/// A distribution's points by budget, ascending.
+/// Returns a distribution's points by budget, ascending.
 fn values(
     report: &BudgetReport,
     distribution: Distribution,

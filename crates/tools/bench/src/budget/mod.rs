@@ -1,9 +1,9 @@
-//! What gets cost a session that must not hold the whole directory: one table, loaded once, under
-//! metadata budgets from all of it to almost nothing.
+//! Costs of gets in sessions with a metadata budget: one table, loaded once, under budgets from the
+//! whole directory to almost nothing.
 //!
-//! For each request distribution: first without a budget, then under each budget a session of its
-//! own, with as many gets to fill what it may hold as are measured afterwards. Every get is of a
-//! loaded record, and its value is checked.
+//! Each request distribution is first measured without a budget, then under each budget with a new
+//! session. The session first executes as many gets as are measured, to fill its budget. Every get
+//! is of a loaded record, and its value is checked.
 
 mod config;
 mod figure;

@@ -1,4 +1,4 @@
-//! A sweep as rows of a table that grows while one looks at it: at most 100 columns.
+//! Rows of a sweep, for a table printed while it grows: at most 100 columns.
 
 use super::{BudgetConfig, BudgetPoint};
 use crate::report::columns::Columns;
@@ -21,7 +21,7 @@ const COLUMNS: Columns<11> = Columns {
     word_count: 0,
 };
 
-/// What is swept over, once that is known, and the header of the table with a rule below it.
+/// Returns the settings of the sweep, and the header of the table with a rule below it.
 pub fn header_text(config: &BudgetConfig, full_bytes: u64) -> String {
     let table = &config.table;
     let names = COLUMNS.header();
@@ -42,7 +42,7 @@ pub fn header_text(config: &BudgetConfig, full_bytes: u64) -> String {
     )
 }
 
-/// One budget, with its line feed.
+/// Returns the row of one budget, with its line feed.
 pub fn point_row(point: &BudgetPoint) -> String {
     let budget = point.percent.map(|percent| format!("{percent} %"));
     COLUMNS.row([

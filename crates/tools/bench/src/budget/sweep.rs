@@ -1,4 +1,4 @@
-//! Loads a table once, and asks it under each budget.
+//! Sweep: loads a table once, and measures gets under each budget.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -18,18 +18,18 @@ use crate::runner::{
 use crate::verify::loaded_value;
 use crate::workload::WorkloadLetter;
 
-/// Gets between two reports of progress.
+/// Gets between two progress reports.
 const GETS_PER_REPORT: u64 = 1 << 12;
 
-/// Who is told how far a sweep is.
+/// Receiver of a sweep's progress.
 pub trait BudgetSink: ProgressSink {
-    /// The table is loaded, a session without a budget holds so many bytes, and all budgets can be
-    /// kept.
+    /// Called when the table is loaded: a session without a budget holds this many bytes, and all
+    /// budgets are large enough.
     fn loaded(&self, full_bytes: u64) {
         let _ = full_bytes;
     }
 
-    /// A budget was measured.
+    /// Called when a budget was measured.
     fn point(&self, point: &BudgetPoint) {
         let _ = point;
     }
@@ -37,61 +37,62 @@ pub trait BudgetSink: ProgressSink {
 
 impl BudgetSink for crate::runner::Silent {}
 
-/// Means of one get.
+/// Means per get.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Mean {
-    /// Round trips.
+    /// Round trips per get.
     pub round_trips: f64,
-    /// Leaves read.
+    /// Leaves read per get.
     pub leaves: f64,
-    /// Bytes read.
+    /// Bytes read per get.
     pub bytes_read: f64,
-    /// Model pages fetched.
+    /// Model pages fetched per get.
     pub model_pages: f64,
-    /// Residual pages fetched.
+    /// Residual pages fetched per get.
     pub residual_pages: f64,
-    /// Pages evicted, of both sorts.
+    /// Pages evicted per get, of both kinds.
     pub pages_evicted: f64,
 }
 
-/// What gets cost under one budget.
+/// Costs of gets under one budget.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct BudgetPoint {
-    /// Which records were asked for.
+    /// Distribution of requests.
     pub distribution: Distribution,
-    /// The budget in percent of what a session without one holds; `None`: no budget.
+    /// Budget in percent of the bytes that a session without one holds; `None` if there was no
+    /// budget.
     pub percent: Option<f64>,
-    /// The budget in bytes.
+    /// Budget in bytes.
     pub budget_bytes: Option<u64>,
-    /// What the session held at the end.
+    /// Bytes that the session held at the end.
     pub held_bytes: u64,
-    /// Gets that were measured.
+    /// Number of measured gets.
     pub gets: u64,
-    /// Gets a second.
+    /// Gets per second.
     pub gets_per_s: f64,
-    /// What one get cost.
+    /// Means per get.
     pub mean: Mean,
     /// Share of gets that one leaf answered in one round trip.
     pub one_leaf_fraction: f64,
-    /// Gets that failed or answered something wrong, in all.
+    /// Total number of gets that failed or returned a wrong value.
     pub errors: u64,
-    /// Gets that did not find what is there, in all.
+    /// Total number of gets that did not find an existing record.
     pub missing: u64,
 }
 
-/// What a sweep measured.
+/// Results of a sweep.
 #[derive(Clone, Debug)]
 pub struct BudgetReport {
-    /// What was swept over.
+    /// Settings of the sweep.
     pub config: BudgetConfig,
-    /// What a session without a budget holds.
+    /// Bytes that a session without a budget holds.
     pub full_bytes: u64,
-    /// All that was measured, distribution by distribution.
+    /// Points, distribution by distribution.
     pub points: Vec<BudgetPoint>,
 }
 
 impl BudgetReport {
-    /// Whether every get was right.
+    /// Returns whether every get was correct.
     pub fn is_right(&self) -> bool {
         let mut points = self.points.iter();
         points.all(|point| point.errors + point.missing == 0)
@@ -100,7 +101,7 @@ impl BudgetReport {
 
 /// Loads the table and measures every budget with every distribution.
 ///
-/// Wrong and missing answers are no errors of this function: they are in the report.
+/// Wrong and missing answers are not errors of this function; the report contains them.
 ///
 /// # Errors
 /// An option is out of range, a budget is too small for any table, the host has not enough memory,
@@ -162,9 +163,9 @@ struct Sweep<'a> {
     sink: &'a dyn BudgetSink,
 }
 
-/// Gets whose answers were not what they must be.
+/// Counts of gets with incorrect answers.
 #[derive(Clone, Copy, Debug, Default)]
-struct Faults {
+struct GetFaults {
     errors: u64,
     missing: u64,
 }
@@ -197,7 +198,7 @@ impl Sweep<'_> {
         let (session, table) = self.open(budget_bytes)?;
         let mut chooser = IndexChooser::new(distribution, self.keys.record_count(), 0);
         let mut random = numbered_stream(self.config.table.seed, 0);
-        let mut faults = Faults::default();
+        let mut faults = GetFaults::default();
         let mut ask = |begun: u64| {
             for index in 0..gets {
                 let key = self.keys.key(chooser.choose(&mut random, 0));

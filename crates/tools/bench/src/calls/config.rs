@@ -1,26 +1,26 @@
-//! Which fabrics, and how many calls.
+//! Configuration: fabrics and numbers of calls.
 
 use farleaf::VerbsOptions;
 
 use crate::runner::{BenchError, FabricKind};
 
-/// Calls under way at a time, at the most.
+/// Maximal number of calls in flight.
 const IN_FLIGHT_COUNT_MAX: u32 = 1024;
 
-/// What to measure: the options of `farleaf bench calls`.
+/// Options of `farleaf bench calls`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CallsConfig {
-    /// Over which fabrics the node is called.
+    /// Fabrics over which the node is called.
     pub fabrics: Vec<FabricKind>,
-    /// How many calls are under way at a time.
+    /// Numbers of calls in flight.
     pub in_flight: Vec<u32>,
-    /// Calls of a round.
+    /// Calls per round.
     pub operations: u64,
-    /// Rounds.
+    /// Number of rounds.
     pub rounds: u32,
-    /// Which RDMA device serves, where that is a fabric.
+    /// RDMA device that serves, if `verbs` is among the fabrics.
     pub verbs: VerbsOptions,
-    /// The version that is measured.
+    /// Commit of the measured version.
     pub commit: String,
 }
 
@@ -39,7 +39,7 @@ impl Default for CallsConfig {
 }
 
 impl CallsConfig {
-    /// Whether all of it is within its limits; the first option that is not is the error.
+    /// Checks the limits of all options; the first option that is out of range is the error.
     ///
     /// # Errors
     /// [`BenchError::BadOption`].
@@ -74,7 +74,7 @@ impl CallsConfig {
 mod tests {
     use super::*;
 
-    /// Promise: the defaults are good, and what is out of range is refused by its name.
+    /// Promise: the defaults are valid, and an out-of-range option is refused by name.
     #[test]
     fn what_is_out_of_range_is_named() {
         CallsConfig::default().validate().expect("the defaults");

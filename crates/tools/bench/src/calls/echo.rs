@@ -1,4 +1,4 @@
-//! The plainest answer there is over TCP: what comes is sent back.
+//! Echo over TCP: the simplest possible server, as a baseline.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
@@ -6,10 +6,10 @@ use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
-/// Bytes of a message: what a call's request and its reply take (a segment of a ring).
+/// Size of a message: that of a call's request and of its reply (a segment of a ring).
 pub(super) const MESSAGE_SIZE_BYTES: usize = 128;
 
-/// A thread that echoes, and the connection to it.
+/// Echo thread, with a connection to it.
 #[derive(Debug)]
 pub(super) struct Echo {
     stream: TcpStream,
@@ -17,7 +17,7 @@ pub(super) struct Echo {
 }
 
 impl Echo {
-    /// Starts it, on loopback.
+    /// Starts the echo thread on loopback.
     pub(super) fn start() -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let stream = TcpStream::connect(listener.local_addr()?)?;
@@ -40,8 +40,8 @@ impl Echo {
         })
     }
 
-    /// So many messages, with so many under way at a time; tells of each how long it took, in ns.
-    /// Returns how many came back changed.
+    /// Sends messages with a fixed number in flight, and reports the latency of each in ns. Returns
+    /// the number of messages that came back changed.
     pub(super) fn run(
         &mut self,
         operation_count: u64,
@@ -88,10 +88,10 @@ fn message(number: u64) -> [u8; MESSAGE_SIZE_BYTES] {
 
 impl Drop for Echo {
     fn drop(&mut self) {
-        // A connection that is gone already needs no end.
+        // A connection that is already closed needs no shutdown.
         let _ = self.stream.shutdown(std::net::Shutdown::Both);
         if let Some(thread) = self.thread.take() {
-            // What became of it is told by who waited for its answers.
+            // A failure of the thread is reported by the caller that waited for its answers.
             let _ = thread.join();
         }
     }
@@ -101,7 +101,7 @@ impl Drop for Echo {
 mod tests {
     use super::*;
 
-    /// Promise: everything comes back, once, whatever is under way.
+    /// Promise: every message comes back once, whatever the number in flight.
     #[test]
     fn everything_comes_back() {
         let mut echo = Echo::start().expect("loopback");

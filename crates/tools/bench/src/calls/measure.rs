@@ -1,4 +1,4 @@
-//! Rounds, one after the other.
+//! Measures the rounds, one after the other.
 
 use std::time::Instant;
 
@@ -11,47 +11,47 @@ use super::config::CallsConfig;
 use super::echo::{Echo, MESSAGE_SIZE_BYTES};
 use crate::runner::{BenchError, FabricKind};
 
-/// Keys of the table that is asked for, so few that looking there costs the node little.
+/// Keys of the table: few, so that a lookup costs the node little.
 const KEY_COUNT: u64 = 1024;
 const POOL_SIZE_BYTES: u64 = 16 << 20;
-/// What takes longer counts as this.
+/// Recorded latencies end here; longer ones count as this.
 const LATENCY_NS_MAX: u64 = 100_000_000_000;
 
-/// What one subject did with so many calls under way.
+/// Results of one subject with a fixed number of calls in flight.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CallsRow {
-    /// `echo`, or the fabric.
+    /// Name of the subject: `echo`, or the fabric.
     pub subject: &'static str,
-    /// Calls under way at a time.
+    /// Calls in flight.
     pub in_flight: u32,
     /// Calls of all rounds.
     pub operations: u64,
-    /// The median of the rounds.
+    /// Calls per second, the median of the rounds.
     pub calls_per_s: f64,
-    /// The median of the ratios to the echo of the same round; 1 of the echo itself.
+    /// Median of the ratios to the echo of the same round; 1 for the echo itself.
     pub ratio_to_echo: f64,
-    /// Of all rounds, ns.
+    /// Median latency over all rounds, in ns.
     pub latency_ns_p50: u64,
-    /// The same.
+    /// 99th percentile of the latency over all rounds, in ns.
     pub latency_ns_p99: u64,
-    /// Of one call, by the session's counters; of an echo one, as nobody counts.
+    /// Round trips per call, by the session's counters; 1 for an echo, which has none.
     pub round_trips: f64,
-    /// The same, bytes.
+    /// Bytes read per call.
     pub bytes_read: f64,
-    /// The same, bytes.
+    /// Bytes written per call.
     pub bytes_written: f64,
-    /// Answers that were wrong.
+    /// Number of wrong answers.
     pub wrong: u64,
 }
 
-/// Hears of each row as soon as it is whole.
+/// Receiver of rows, each as soon as it is complete.
 pub trait CallsSink {
-    /// One subject with so many calls under way.
+    /// Called with the row of one subject and number of calls in flight.
     fn row(&self, row: &CallsRow);
 }
 
-/// What answers.
-enum Subject {
+/// Server that is measured.
+enum MeasuredServer {
     Echo(Echo),
     Node {
         fabric: FabricKind,
@@ -62,27 +62,29 @@ enum Subject {
     },
 }
 
-/// What the rounds of a subject came to.
+/// Results of a subject's rounds.
 struct Rounds {
     per_s: Vec<f64>,
     took: Histogram<u64>,
     wrong_count: u64,
 }
 
-/// Measures all of it.
+/// Measures all fabrics.
 ///
 /// # Errors
-/// The host has no memory, or no loopback; or a node failed.
+/// The host lacks memory or loopback, or a node failed.
 pub fn run(config: &CallsConfig, sink: &dyn CallsSink) -> Result<Vec<CallsRow>, BenchError> {
     config.validate()?;
-    let mut subjects = vec![Subject::Echo(Echo::start().map_err(BenchError::Echo)?)];
+    let mut subjects = vec![MeasuredServer::Echo(
+        Echo::start().map_err(BenchError::Echo)?,
+    )];
     for fabric in &config.fabrics {
-        subjects.push(Subject::node(*fabric, config)?);
+        subjects.push(MeasuredServer::node(*fabric, config)?);
     }
     let mut rows = Vec::new();
     for in_flight in &config.in_flight {
         let mut rounds: Vec<Rounds> = subjects.iter().map(|_| Rounds::new()).collect();
-        let before: Vec<_> = subjects.iter().map(Subject::cost).collect();
+        let before: Vec<_> = subjects.iter().map(MeasuredServer::cost).collect();
         for _ in 0..config.rounds {
             for (subject, rounds) in subjects.iter_mut().zip(&mut rounds) {
                 rounds.add(subject, config.operations, *in_flight)?;
@@ -108,7 +110,7 @@ pub fn run(config: &CallsConfig, sink: &dyn CallsSink) -> Result<Vec<CallsRow>, 
                 bytes_written: each(2),
                 wrong: rounds.wrong_count,
             };
-            let row = if matches!(subject, Subject::Echo(_)) {
+            let row = if matches!(subject, MeasuredServer::Echo(_)) {
                 CallsRow {
                     round_trips: 1.0,
                     bytes_read: MESSAGE_SIZE_BYTES as f64,
@@ -138,7 +140,7 @@ impl Rounds {
 
     fn add(
         &mut self,
-        subject: &mut Subject,
+        subject: &mut MeasuredServer,
         operation_count: u64,
         in_flight: u32,
     ) -> Result<(), BenchError> {
@@ -146,10 +148,10 @@ impl Rounds {
         let took = &mut self.took;
         let mut record = |ns: u64| took.saturating_record(ns.max(1));
         self.wrong_count += match subject {
-            Subject::Echo(echo) => echo
+            MeasuredServer::Echo(echo) => echo
                 .run(operation_count, in_flight, &mut record)
                 .map_err(BenchError::Echo)?,
-            Subject::Node { session, table, .. } => {
+            MeasuredServer::Node { session, table, .. } => {
                 call(session, table, (operation_count, in_flight), &mut record).map_err(in_layer)?
             }
         };
@@ -159,7 +161,7 @@ impl Rounds {
     }
 }
 
-impl Subject {
+impl MeasuredServer {
     fn node(fabric: FabricKind, config: &CallsConfig) -> Result<Self, BenchError> {
         let made = || {
             let pool = Pool::embedded(&PoolOptions {
@@ -192,7 +194,7 @@ impl Subject {
         }
     }
 
-    /// Round trips, bytes read and bytes written so far.
+    /// Returns the round trips, bytes read and bytes written so far.
     fn cost(&self) -> [f64; 3] {
         match self {
             Self::Echo(_) => [0.0; 3],
@@ -208,7 +210,7 @@ const fn value_of(key: u64) -> u64 {
     key ^ 0x5555
 }
 
-/// Returns how many answers were wrong.
+/// Makes the calls of a round. Returns the number of wrong answers.
 fn call(
     session: &Session,
     table: &Table,
@@ -236,7 +238,7 @@ fn call(
     } else {
         let mut tasks = TaskSet::with_capacity(in_flight as usize);
         for number in 0..operation_count {
-            tasks.make_room(session.completions(), &mut done);
+            tasks.run_until_vacant(session.completions(), &mut done);
             match tasks.spawn(ask(number)) {
                 Ok(Some(ended)) => done(ended),
                 Ok(None) => {}
@@ -258,7 +260,7 @@ fn in_layer(source: farleaf::Error) -> BenchError {
     }
 }
 
-/// Of an even number, the upper one.
+/// Returns the median; for an even number of values, the upper one.
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]
@@ -277,8 +279,8 @@ mod tests {
         }
     }
 
-    /// Promise: every answer is right; in shared memory a call is one round trip that writes one
-    /// segment and reads nothing, whatever is under way.
+    /// Promise: every answer is correct. In shared memory a call is one round trip that writes one
+    /// segment and reads nothing, whatever the number in flight.
     #[test]
     fn calls_in_shared_memory_are_one_round_trip() {
         let config = CallsConfig {

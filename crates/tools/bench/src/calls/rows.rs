@@ -1,4 +1,4 @@
-//! Calls as rows of a table that grows while one looks at it: at most 100 columns.
+//! Rows of call costs, for a table printed while it grows: at most 100 columns.
 
 use super::{CallsConfig, CallsRow};
 use crate::report::columns::Columns;
@@ -20,7 +20,7 @@ const COLUMNS: Columns<10> = Columns {
     word_count: 1,
 };
 
-/// What is measured, and the header of the table with a rule below it.
+/// Returns the settings, and the header of the table with a rule below it.
 pub fn header_text(config: &CallsConfig) -> String {
     let names = COLUMNS.header();
     format!(
@@ -32,7 +32,7 @@ pub fn header_text(config: &CallsConfig) -> String {
     )
 }
 
-/// One subject with so many calls under way, with its line feed.
+/// Returns the row of one subject and number of calls in flight, with its line feed.
 pub fn calls_row(calls: &CallsRow) -> String {
     COLUMNS.row([
         calls.subject.to_owned(),

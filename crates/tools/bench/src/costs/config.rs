@@ -1,16 +1,16 @@
-//! Which layers, on which table.
+//! Configuration: search layers and table.
 
 use farleaf::LayerKind;
 
 use crate::runner::{BenchError, RunConfig};
 
-/// What to count: the options of `farleaf bench costs`.
+/// Options of `farleaf bench costs`.
 #[derive(Clone, Debug)]
 pub struct CostsConfig {
-    /// The search layers, each on a table of its own.
+    /// Search layers, each on a table of its own.
     pub layers: Vec<LayerKind>,
-    /// The table, and how many operations of each kind are counted (`operations`), by one thread;
-    /// its layer is not used.
+    /// Table, and number of operations of each kind (`operations`), by one thread; its layer is not
+    /// used.
     pub table: RunConfig,
 }
 
@@ -28,7 +28,7 @@ impl Default for CostsConfig {
 }
 
 impl CostsConfig {
-    /// The table of one layer.
+    /// Returns the settings of one layer's table.
     pub(super) fn table_of(&self, layer: LayerKind) -> RunConfig {
         RunConfig {
             layer,
@@ -36,7 +36,7 @@ impl CostsConfig {
         }
     }
 
-    /// Whether all of it is within its limits; the first option that is not is the error.
+    /// Checks the limits of all options; the first option that is out of range is the error.
     ///
     /// # Errors
     /// [`BenchError::BadOption`].
@@ -65,7 +65,7 @@ impl CostsConfig {
 mod tests {
     use super::*;
 
-    /// Promise: the defaults are good, and what is out of range is refused by its name.
+    /// Promise: the defaults are valid, and an out-of-range option is refused by name.
     #[test]
     fn what_is_out_of_range_is_named() {
         CostsConfig::default().validate().expect("the defaults");

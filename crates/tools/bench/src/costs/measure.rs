@@ -1,4 +1,4 @@
-//! Loads a table per layer, and counts what operations on it cost.
+//! Loads a table per layer, and counts the costs of operations on it.
 
 use farleaf::{
     Error, Insertion, KindCounters, LayerKind, OperationKind, Pool, PoolOptions, Session, Table,
@@ -15,12 +15,12 @@ use crate::runner::{
 };
 use crate::verify::loaded_value;
 
-/// Operations between two reports of progress.
+/// Operations between two progress reports.
 const OPERATIONS_PER_REPORT: u64 = 1 << 12;
 
-/// Who is told how far it is.
+/// Receiver of progress.
 pub trait CostsSink: ProgressSink {
-    /// One kind of operation was counted with one layer.
+    /// Called when one kind of operation was counted with one layer.
     fn row(&self, row: &CostRow) {
         let _ = row;
     }
@@ -28,15 +28,14 @@ pub trait CostsSink: ProgressSink {
 
 impl CostsSink for crate::runner::Silent {}
 
-/// What one kind of operation costs with one layer: means of one operation, by the session's
-/// counters.
+/// Costs of one kind of operation with one layer: means per operation, by the session's counters.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct CostRow {
-    /// The search layer.
+    /// Name of the search layer.
     pub index: &'static str,
-    /// What was done.
+    /// Name of the operation.
     pub operation: &'static str,
-    /// How often.
+    /// Number of operations.
     pub operations: u64,
     /// Batches awaited one after the other.
     pub round_trips: f64,
@@ -50,23 +49,23 @@ pub struct CostRow {
     pub leaves_read: f64,
     /// Links followed, from leaves and inner nodes that have split.
     pub links: f64,
-    /// Rounds done again.
+    /// Repeated rounds.
     pub retries: f64,
-    /// Round trips that are not counted with the operations: leaves leased for splits, newer copies
-    /// of what leads to leaves.
+    /// Round trips that are not counted for the operations: leasing leaves for splits, refreshing
+    /// directories and caches.
     pub control_round_trips: f64,
-    /// What the session held to find leaves, after the gets that were counted.
+    /// Bytes that the session held to find leaves, after the counted gets.
     pub metadata_bytes: u64,
-    /// That, for each loaded key.
+    /// Bytes per loaded key that the session held to find leaves.
     pub metadata_bytes_per_key: f64,
-    /// Operations that failed or answered something wrong.
+    /// Operations that failed or returned a wrong answer.
     pub errors: u64,
-    /// Operations that did not find what is there.
+    /// Operations that did not find an existing record.
     pub missing: u64,
 }
 
 impl CostRow {
-    /// Whether every operation was right.
+    /// Returns whether every operation was correct.
     pub fn is_right(&self) -> bool {
         self.errors + self.missing == 0
     }
@@ -74,11 +73,11 @@ impl CostRow {
 
 /// Loads a table with each layer and counts every kind of operation.
 ///
-/// Wrong and missing answers are no errors of this function: they are in the rows.
+/// Wrong and missing answers are not errors of this function; the rows contain them.
 ///
 /// # Errors
-/// An option is out of range, the host has not enough memory, the key file is bad or too small, or
-/// the store failed otherwise.
+/// An option is out of range, the host has not enough memory, the key file is invalid or too small,
+/// or the store failed otherwise.
 pub fn run(config: &CostsConfig, sink: &dyn CostsSink) -> Result<Vec<CostRow>, BenchError> {
     config.validate()?;
     let insert_count = config.table.operations;
@@ -111,7 +110,7 @@ pub fn run(config: &CostsConfig, sink: &dyn CostsSink) -> Result<Vec<CostRow>, B
     Ok(rows)
 }
 
-/// A pool that nobody retrains, with the loaded table.
+/// Returns a pool without a retrainer, with the loaded table.
 fn loaded(
     config: &CostsConfig,
     layer: LayerKind,
@@ -134,7 +133,7 @@ fn loaded(
     Ok(pool)
 }
 
-/// What an operation has answered.
+/// Answer of an operation.
 enum Answer {
     Right,
     Wrong,
@@ -174,8 +173,8 @@ impl Measurement<'_> {
         let warm = self.count(("warm up", OperationKind::Get), &mut get);
         let search = self.count(("search", OperationKind::Get), &mut get);
         self.metadata_bytes = table.metadata_bytes();
-        // What the gets before have got wrong is not to be lost.
-        rows.push(self.told(CostRow {
+        // Errors of the gets before must not be lost.
+        rows.push(self.with_held_bytes(CostRow {
             errors: search.errors + warm.errors,
             missing: search.missing + warm.missing,
             ..search
@@ -194,17 +193,17 @@ impl Measurement<'_> {
                     Answer::Wrong
                 })
             };
-            rows.push(self.told(self.count((name, OperationKind::Scan), scan)));
+            rows.push(self.with_held_bytes(self.count((name, OperationKind::Scan), scan)));
         }
         let update = |_| {
             let key = loaded[place()];
-            // To what it is: then whoever comes later knows what must be there.
+            // To its current value: later operations then know the expected value.
             Ok(match table.update(key, loaded_value(key))? {
                 Update::Updated(previous) => Answer::of(Some(previous), key),
                 Update::Absent => Answer::Missing,
             })
         };
-        rows.push(self.told(self.count(("update", OperationKind::Update), update)));
+        rows.push(self.with_held_bytes(self.count(("update", OperationKind::Update), update)));
         let insert = |index| {
             let key = keys.key(keys.record_count() + index);
             Ok(match table.insert(key, loaded_value(key))? {
@@ -212,15 +211,15 @@ impl Measurement<'_> {
                 Insertion::AlreadyPresent(_) => Answer::Wrong,
             })
         };
-        rows.push(self.told(self.count(("insert", OperationKind::Insert), insert)));
+        rows.push(self.with_held_bytes(self.count(("insert", OperationKind::Insert), insert)));
         let delete = |index| {
             let key = keys.key(index);
             Ok(Answer::of(table.delete(key)?, key))
         };
-        rows.push(self.told(self.count(("delete", OperationKind::Delete), delete)));
+        rows.push(self.with_held_bytes(self.count(("delete", OperationKind::Delete), delete)));
     }
 
-    fn told(&self, row: CostRow) -> CostRow {
+    fn with_held_bytes(&self, row: CostRow) -> CostRow {
         let row = CostRow {
             metadata_bytes: self.metadata_bytes,
             metadata_bytes_per_key: self.metadata_bytes as f64 / self.keys.record_count() as f64,
@@ -230,7 +229,8 @@ impl Measurement<'_> {
         row
     }
 
-    /// Does one kind of operation so often; what a session holds is not known here.
+    /// Executes one kind of operation repeatedly. The bytes that a session holds are not known
+    /// here.
     fn count(
         &self,
         (operation, kind): (&'static str, OperationKind),

@@ -1,4 +1,4 @@
-//! Costs as rows of a table that grows while one looks at it: at most 100 columns.
+//! Rows of costs, for a table printed while it grows: at most 100 columns.
 
 use super::{CostRow, CostsConfig};
 use crate::report::columns::Columns;
@@ -21,7 +21,7 @@ const COLUMNS: Columns<11> = Columns {
     word_count: 2,
 };
 
-/// What is counted, and the header of the table with a rule below it.
+/// Returns the settings, and the header of the table with a rule below it.
 pub fn header_text(config: &CostsConfig) -> String {
     let table = &config.table;
     let names = COLUMNS.header();
@@ -40,7 +40,7 @@ pub fn header_text(config: &CostsConfig) -> String {
     )
 }
 
-/// One kind of operation with one layer, with its line feed.
+/// Returns the row of one kind of operation with one layer, with its line feed.
 pub fn cost_row(cost: &CostRow) -> String {
     COLUMNS.row([
         cost.index.to_owned(),

@@ -1,4 +1,4 @@
-//! One random key of a data set.
+//! Draws random keys of a data set.
 
 use rand::Rng;
 use rand_distr::{Distribution, StandardNormal};
@@ -6,16 +6,16 @@ use rand_distr::{Distribution, StandardNormal};
 use super::Dataset;
 use crate::distribution::{Purpose, Random, below, purpose_stream};
 
-/// 2^60: the standard deviation of `normal`.
+/// Standard deviation of `normal`: 2^60.
 const NORMAL_DEVIATION: f64 = (1_u64 << 60) as f64;
 
-/// 2^44: e^(2z) exceeds 2^20 only for z > 6.93, twice in 10^12 draws.
+/// Scale of `lognormal`: 2^44. e^(2z) exceeds 2^20 only for z > 6.93, twice in 10^12 draws.
 const LOGNORMAL_SCALE: f64 = (1_u64 << 44) as f64;
 
-/// A cluster has four places for each of its keys.
+/// A cluster has four times as many positions as keys.
 const CLUSTER_PLACES_PER_KEY: u64 = 4;
 
-/// A source of keys, alike in distribution and independent.
+/// Source of independent keys of one distribution.
 pub(super) enum Draw {
     Uniform,
     Normal,
@@ -23,18 +23,18 @@ pub(super) enum Draw {
     Clustered(Clusters),
 }
 
-/// Where the clusters are.
+/// Positions of the clusters.
 pub(super) struct Clusters {
     bases: Vec<u64>,
     places: u64,
 }
 
 impl Draw {
-    /// The source for `dataset` when `record_count` keys are loaded and up to `insert_count` more
-    /// are drawn; `None` for those that are not drawn.
+    /// Creates the source for `dataset` when `record_count` keys are loaded and up to
+    /// `insert_count` more are drawn; `None` for data sets that are not drawn.
     ///
-    /// More inserts than fit into the clusters of the loaded keys make further clusters; the
-    /// first ones are the same for every insert count.
+    /// More inserts than fit into the clusters of the loaded keys add clusters; the first ones are
+    /// the same for every insert count.
     pub(super) fn new(
         dataset: &Dataset,
         record_count: usize,
@@ -54,7 +54,7 @@ impl Draw {
         }
     }
 
-    /// A key. Costs 1 to 15 ns.
+    /// Draws a key. Costs 1 to 15 ns.
     #[inline]
     pub(super) fn key(&self, random: &mut Random) -> u64 {
         match self {
@@ -71,8 +71,8 @@ fn normal(random: &mut Random) -> u64 {
         let z: f64 = StandardNormal.sample(random);
         // Exclusive, so that the jitter below cannot leave the domain.
         if z.abs() < 7.999 {
-            // An f64 near 2^60 is a multiple of 2^8: below that the bits are drawn, or all keys
-            // would be round numbers, and code that rounds keys to f64 would look right.
+            // An f64 near 2^60 is a multiple of 2^8. The bits below are drawn: otherwise all keys
+            // would be round numbers, and code that rounds keys to f64 would pass the tests.
             let jitter = random.next_u64() & 0xFF;
             let offset = (z * NORMAL_DEVIATION) as i64;
             return (1_u64 << 63)
@@ -95,7 +95,7 @@ fn lognormal(random: &mut Random) -> u64 {
 
 impl Clusters {
     fn new(record_count: usize, insert_count: usize, seed: u64) -> Self {
-        // 1,024 keys a cluster, but at least some sixty clusters when there are few keys.
+        // 1,024 keys per cluster, but at least some sixty clusters when there are few keys.
         let keys_per_cluster = (record_count / 64).clamp(16, 1_024);
         let places = keys_per_cluster as u64 * CLUSTER_PLACES_PER_KEY;
         let cluster_count = (record_count + insert_count)
@@ -105,7 +105,7 @@ impl Clusters {
         let mut bases: Vec<u64> = (0..cluster_count)
             .map(|_| random.next_u64().min(u64::MAX - places))
             .collect();
-        // The place where code that rounds keys to f64 breaks must not be left to chance.
+        // The region where code that rounds keys to f64 fails must not be left to chance.
         bases[0] |= 1 << 62;
         bases[0] = bases[0].min(u64::MAX - places);
         Self { bases, places }
@@ -129,7 +129,7 @@ mod tests {
         keys
     }
 
-    /// Where `key` lies in `keys`, as a share.
+    /// Returns the share of `keys` below `key`.
     fn share_below(keys: &[u64], key: u64) -> f64 {
         keys.partition_point(|k| *k < key) as f64 / keys.len() as f64
     }

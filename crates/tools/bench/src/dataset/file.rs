@@ -1,4 +1,4 @@
-//! Key files of words: one decimal u64 a line, plain or gzip.
+//! Key files of integers: one decimal u64 per line, plain or gzip.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -8,17 +8,18 @@ use flate2::bufread::MultiGzDecoder;
 
 use super::DatasetError;
 
-/// More bytes than the longest key (20 digits) with some blanks around it has; a longer line is
-/// bad, and no longer one is held in memory.
+/// Maximal length of a line: more than the longest key (20 digits) with some blanks. A longer line
+/// is an error and is not read into memory.
 const LINE_BYTES_MAX: usize = 64;
 
 const BUFFER_SIZE_BYTES: usize = 1 << 18;
 const GZIP_MAGIC: [u8; 2] = [0x1F, 0x8B];
 
-/// Reads the keys of a file, ascending and without duplicates; blanks around a key are ignored.
+/// Reads the keys of a file, ascending and without duplicates; blanks around a key are ignored. A
+/// file that begins with the gzip magic is unpacked, whatever its name.
 ///
-/// A file that begins with the gzip magic is unpacked, whatever its name. Errors: the file cannot
-/// be read, has a line that is no key (also an empty one), or has no line.
+/// # Errors
+/// The file cannot be read, has a line that is not a key (or empty), or has no line.
 pub fn read_key_file(path: &Path) -> Result<Vec<u64>, DatasetError> {
     let mut file = open(path).map_err(|source| DatasetError::Io {
         path: path.to_owned(),
@@ -35,7 +36,7 @@ pub fn read_key_file(path: &Path) -> Result<Vec<u64>, DatasetError> {
     Ok(keys)
 }
 
-/// What is in a file, unpacked if it begins with the gzip magic.
+/// Opens a file, unpacked if it begins with the gzip magic.
 pub(super) fn open(path: &Path) -> io::Result<Box<dyn BufRead>> {
     let mut file = BufReader::with_capacity(BUFFER_SIZE_BYTES, File::open(path)?);
     if !file.fill_buf()?.starts_with(&GZIP_MAGIC) {
@@ -78,7 +79,7 @@ fn read_lines(path: &Path, file: &mut impl BufRead) -> Result<Vec<u64>, DatasetE
     Ok(keys)
 }
 
-/// A key in decimal digits and nothing else.
+/// Parses a key of decimal digits without anything else.
 fn parse_key(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() {
         return None;
@@ -115,23 +116,23 @@ mod tests {
         encoder.finish().expect("in memory")
     }
 
-    /// Promise: keys are sorted and deduplicated, the ends of the domain are keys, and neither a
-    /// missing last line feed nor blanks nor carriage returns matter.
+    /// Promise: keys are sorted and deduplicated; 0 and the largest u64 are keys; blanks, carriage
+    /// returns and a missing last line feed do not matter.
     #[test]
     fn keys_are_sorted_and_deduplicated() {
         let keys = read(b"18446744073709551615\n7\r\n 0\t\n7\n007\n3").expect("keys");
         assert_eq!(keys, [0, 3, 7, u64::MAX]);
     }
 
-    /// Promise: gzip is known by its magic, and members are concatenated as gzip does.
+    /// Promise: gzip is recognized by its magic, and its members are concatenated.
     #[test]
     fn gzip_is_known_by_its_magic() {
         let packed = [gzip(b"5\n1\n"), gzip(b"3\n")].concat();
         assert_eq!(read(&packed).expect("keys"), [1, 3, 5]);
     }
 
-    /// Promise: a bad line is named with file, number and content; bad are words, signs, fractions,
-    /// numbers past 2^64, empty lines, bytes that are no text, lines without end.
+    /// Promise: the error of an invalid line names file, number and content. Invalid are words,
+    /// signs, fractions, numbers from 2^64 on, empty lines, invalid UTF-8, and lines without end.
     #[test]
     fn a_bad_line_is_named() {
         let long = [&b"1\n2\n"[..], &[b'9'; 5_000]].concat();
@@ -157,7 +158,7 @@ mod tests {
         }
     }
 
-    /// Promise: a file without keys is an error, packed or not.
+    /// Promise: a file without keys is an error, compressed or not.
     #[test]
     fn a_file_without_keys_is_an_error() {
         for content in [Vec::new(), gzip(b"")] {
@@ -165,7 +166,7 @@ mod tests {
         }
     }
 
-    /// Promise: a file that is not there, and one cut off inside gzip, are errors that name it.
+    /// Promise: a missing file and a truncated gzip file are errors that name it.
     #[test]
     fn an_unreadable_file_is_named() {
         let missing = read_key_file(&PathBuf::from("/nonexistent/keys.txt")).expect_err("none");

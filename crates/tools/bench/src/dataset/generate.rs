@@ -1,4 +1,4 @@
-//! The keys to load, sorted and distinct, and fresh keys to insert.
+//! Generates the keys to load, sorted and distinct, and fresh keys to insert.
 
 use std::path::Path;
 
@@ -8,10 +8,10 @@ use super::draw::Draw;
 use super::{Dataset, DatasetError, read_key_file};
 use crate::distribution::{Purpose, Random, below, purpose_stream};
 
-/// The `record_count` keys of `dataset`, ascending and distinct: the same ones for the same
-/// arguments. 10^7 keys take about a second of one core.
+/// Generates the `record_count` keys of `dataset`, ascending and distinct: the same ones for the
+/// same arguments. 10^7 keys take about a second of one core.
 ///
-/// Of a file that has more keys than wanted, a sample is taken, each key equally likely.
+/// If a file has more keys than requested, a sample is taken, each key equally likely.
 pub fn generate(
     dataset: &Dataset,
     record_count: usize,
@@ -20,8 +20,8 @@ pub fn generate(
     generate_with_inserts(dataset, record_count, 0, seed).map(|(loaded, _)| loaded)
 }
 
-/// The keys of [`generate`], and `insert_count` keys that are not among them, distinct, of the
-/// same distribution, in the order in which they are to be inserted.
+/// Generates the keys of [`generate`], and `insert_count` distinct keys of the same distribution
+/// that are not among them, in the order in which they are to be inserted.
 pub(super) fn generate_with_inserts(
     dataset: &Dataset,
     record_count: usize,
@@ -46,7 +46,7 @@ pub(super) fn generate_with_inserts(
     draw_of_file(path, read_key_file(path)?, record_count, insert_count, seed)
 }
 
-/// `record_count` of the keys of a file, each equally likely, ascending; and `insert_count` others
+/// Draws `record_count` keys of a file, each equally likely, ascending; and `insert_count` others
 /// in random order.
 pub(super) fn draw_of_file(
     path: &Path,
@@ -70,7 +70,7 @@ pub(super) fn draw_of_file(
     Ok((loaded, rest))
 }
 
-/// `count` distinct keys from `draw`, ascending.
+/// Returns `count` distinct keys from `draw`, ascending.
 fn distinct(count: usize, mut draw: impl FnMut() -> u64) -> Vec<u64> {
     let mut keys: Vec<u64> = Vec::with_capacity(count);
     while keys.len() < count {
@@ -85,7 +85,7 @@ fn distinct(count: usize, mut draw: impl FnMut() -> u64) -> Vec<u64> {
     keys
 }
 
-/// Sorts keys that are two ascending runs.
+/// The keys are two ascending runs.
 #[expect(
     clippy::stable_sort_primitive,
     reason = "it merges two runs in linear time"
@@ -94,7 +94,7 @@ fn merge_tail(keys: &mut [u64]) {
     keys.sort();
 }
 
-/// `count` distinct keys from `draw` that are not in `loaded`, in the order drawn.
+/// Returns `count` distinct keys from `draw` that are not in `loaded`, in the order drawn.
 fn fresh(count: usize, loaded: &[u64], mut draw: impl FnMut() -> u64) -> Vec<u64> {
     let mut fresh: Vec<u64> = Vec::with_capacity(count);
     let mut fresh_sorted: Vec<u64> = Vec::with_capacity(count);
@@ -134,7 +134,7 @@ fn sample(keys: Vec<u64>, count: usize, random: &mut Random) -> (Vec<u64>, Vec<u
     (taken, rest)
 }
 
-/// Leaves `count` of `keys` in random order (Fisher and Yates).
+/// Keeps `count` of `keys`, in random order (Fisher and Yates).
 fn deal(keys: &mut Vec<u64>, count: usize, random: &mut impl Rng) {
     for turn in 0..count {
         let other = turn + below(random, (keys.len() - turn) as u64) as usize;
@@ -168,7 +168,7 @@ mod tests {
         (folder, Dataset::Keys(path))
     }
 
-    /// Promise: exactly as many keys as asked for, ascending and distinct, whatever the count.
+    /// Promise: exactly as many keys as requested, ascending and distinct, whatever the count.
     #[test]
     fn keys_are_sorted_distinct_and_exactly_as_many() {
         for dataset in DRAWN {
@@ -180,7 +180,7 @@ mod tests {
         }
     }
 
-    /// Promise: the seed decides the keys, and another seed gives others.
+    /// Promise: the seed decides the keys, and another seed gives other keys.
     #[test]
     fn the_seed_decides_the_keys() {
         for dataset in DRAWN {
@@ -191,8 +191,8 @@ mod tests {
         }
     }
 
-    /// Promise: inserts are distinct and fresh, even when they are many times the records, and
-    /// what is loaded does not depend on them.
+    /// Promise: inserts are distinct and fresh, even if there are many times more inserts than
+    /// records; loaded keys do not depend on them.
     #[test]
     fn inserts_are_distinct_fresh_and_change_nothing_loaded() {
         for dataset in DRAWN {
@@ -213,7 +213,7 @@ mod tests {
         }
     }
 
-    /// Promise: inserts come in no order, but for sequential keys, which are appended.
+    /// Promise: inserts are in random order, except sequential keys, which are appended.
     #[test]
     fn inserts_come_in_random_order_or_are_appended() {
         for dataset in DRAWN {
@@ -227,8 +227,9 @@ mod tests {
         }
     }
 
-    /// Promise: a file is loaded whole if it has just the keys wanted; of a larger one an even
-    /// sample is loaded and inserts come from the rest; a smaller one is refused with both counts.
+    /// Promise: a file with exactly the requested keys is loaded whole. Of a larger one an even
+    /// sample is loaded, and inserts come from the rest. A smaller one is refused, with both
+    /// counts.
     #[test]
     fn a_file_is_sampled_evenly_and_refused_when_small() {
         let (_folder, dataset) = key_file((0..1_000).map(|i| i * 3));

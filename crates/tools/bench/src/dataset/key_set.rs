@@ -1,4 +1,4 @@
-//! The keys of a run: which key a record index names.
+//! Keys of a run, by record index.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -6,25 +6,25 @@ use std::sync::Arc;
 use super::generate::{draw_of_file, generate_with_inserts};
 use super::{Dataset, DatasetError, StringKeys, read_string_file};
 
-/// The keys of a run. Record indexes below the record count name loaded keys, those from there on
-/// name inserts in the order in which they are dealt out.
+/// Keys of a run. Record indexes below the record count name loaded keys, later ones name inserts
+/// in their order.
 ///
-/// As in YCSB (`insertorder=hashed`) neighbouring indexes name distant keys, so that what is
-/// popular by index, the newest records above all, is not popular by key order. Sequential keys
-/// keep their order (`insertorder=ordered`): there the newest records are the largest keys.
+/// As in YCSB (`insertorder=hashed`) neighboring indexes name distant keys. Records that are
+/// popular by index, above all the newest ones, are thus not neighbors by key. Sequential keys keep
+/// their order (`insertorder=ordered`): their newest records are the largest keys.
 #[derive(Clone, Debug)]
 pub struct KeySet {
     loaded: Vec<u64>,
     inserts: Vec<u64>,
-    /// The loaded key at `index * stride mod record count` is the one that `index` names.
+    /// Stride: `index` names the loaded key at `index * stride mod record count`.
     stride: u64,
-    /// What the keys are ranks in, if they are of a file of byte strings.
+    /// Byte strings whose ranks the keys are, if they come from a file of byte strings.
     strings: Option<Arc<StringKeys>>,
 }
 
 impl KeySet {
-    /// The keys of a run on the byte strings of a file: their ranks among all of them. Those that
-    /// are inserted are a share of the file that is not loaded.
+    /// Creates the keys of a run on the byte strings of a file: their ranks among all of them.
+    /// Inserts are a part of the file that is not loaded.
     pub fn of_string_file(
         path: &Path,
         record_count: usize,
@@ -42,7 +42,7 @@ impl KeySet {
         })
     }
 
-    /// The keys of a run that loads `record_count` and inserts up to `insert_count`.
+    /// Generates the keys of a run that loads `record_count` keys and inserts up to `insert_count`.
     pub fn generate(
         dataset: &Dataset,
         record_count: usize,
@@ -62,30 +62,31 @@ impl KeySet {
         })
     }
 
-    /// What the keys are ranks in, if they are of a file of byte strings.
+    /// Returns the byte strings whose ranks the keys are, if they come from a file of byte strings.
     pub fn strings(&self) -> Option<&Arc<StringKeys>> {
         self.strings.as_ref()
     }
 
-    /// The keys to load, ascending.
+    /// Returns the keys to load, ascending.
     pub fn loaded(&self) -> &[u64] {
         &self.loaded
     }
 
-    /// The keys to insert, in the order of their insert indexes.
+    /// Returns the keys to insert, in the order of their insert indexes.
     pub fn inserts(&self) -> &[u64] {
         &self.inserts
     }
 
-    /// How many keys are loaded.
+    /// Returns the number of loaded keys.
     pub fn record_count(&self) -> u64 {
         self.loaded.len() as u64
     }
 
-    /// The key that record `index` names: loaded or inserted. A few nanoseconds and a cache miss.
+    /// Returns the key that record `index` names, loaded or inserted. Costs a few nanoseconds and a
+    /// cache miss.
     ///
     /// # Panics
-    /// When there is no such record.
+    /// The record does not exist.
     #[inline]
     pub fn key(&self, index: u64) -> u64 {
         let record_count = self.record_count();
@@ -93,7 +94,7 @@ impl KeySet {
             let place = if let Some(product) = index.checked_mul(self.stride) {
                 product % record_count
             } else {
-                // A division of 128 bits is slow; only beyond 2^32 records does it come to that.
+                // A 128-bit division is slow; it is only needed beyond 2^32 records.
                 let product = u128::from(index) * u128::from(self.stride);
                 (product % u128::from(record_count)) as u64
             };
@@ -104,15 +105,15 @@ impl KeySet {
     }
 }
 
-/// The golden section, 0.618..., times 2^64.
+/// Golden section, 0.618..., times 2^64.
 const GOLDEN_SECTION: u128 = 0x9E37_79B9_7F4A_7C15;
 
-/// A step near the golden section of `count` that has no divisor in common with it: multiples of
-/// it pass through all places, neighbours far apart.
+/// Returns a stride near the golden section of `count` without a common divisor: its multiples
+/// visit all places, with neighbors far apart.
 fn scattering_stride(count: u64) -> u64 {
     let start = (u128::from(count) * GOLDEN_SECTION) >> 64;
     let mut stride = (start as u64).max(1);
-    // Ends at the latest at a prime that is no divisor, for counts of 0 and 1 at once.
+    // Ends at the latest at a prime that does not divide `count`; at once for counts of 0 and 1.
     while greatest_common_divisor(stride, count) > 1 {
         stride += 1;
     }
@@ -144,8 +145,8 @@ mod tests {
         }
     }
 
-    /// Promise: any hundred neighbouring indexes name keys from all over the set, as YCSB's hashed
-    /// insert order does; sequential keys keep their order.
+    /// Promise: any hundred neighboring indexes name keys from all over the set, as in YCSB's
+    /// hashed insert order; sequential keys keep their order.
     #[test]
     fn neighbouring_indexes_name_distant_keys() {
         let keys = KeySet::generate(&Dataset::Uniform, 100_000, 0, 1).expect("keys");

@@ -1,4 +1,4 @@
-//! Data sets: which keys a store is loaded with, and which ones a run inserts.
+//! Data sets: keys to load, and keys that a run inserts.
 //!
 //! | name | keys | like |
 //! |---|---|---|
@@ -7,13 +7,13 @@
 //! | `normal` | mean 2^63, standard deviation 2^60 | SOSD, ROLEX `normal` |
 //! | `lognormal` | exp of a normal with mu 0 and sigma 2, times 2^44 | ALEX, ROLEX `lognormal` |
 //! | `clustered` | dense clusters (a quarter taken) anywhere in u64 | composite keys, tenants |
-//! | `keys:FILE` | one decimal key a line, plain or gzip | SOSD's real data |
+//! | `keys:FILE` | one decimal key per line, plain or gzip | SOSD's real data |
 //!
-//! Of a table of byte strings, a file's lines are its keys ([`read_string_file`]); the number of
-//! one is its rank among all of them, so that what is drawn of a file is ranks.
+//! For a table of byte strings, the lines of a file are the keys ([`read_string_file`]). A key's
+//! number is its rank among all of them, so that a file's draws are ranks.
 //!
-//! A data set is decided by its name, the record count and the seed: the loaded keys do not depend
-//! on how many keys are inserted later, so runs of different workloads load the same store.
+//! Name, record count and seed decide a data set. The loaded keys do not depend on the number of
+//! inserts, so that runs of different workloads load the same keys.
 
 mod draw;
 mod file;
@@ -30,72 +30,72 @@ pub use generate::generate;
 pub use key_set::KeySet;
 pub use strings::{StringFault, StringKeys, read_string_file};
 
-/// Where the keys come from.
+/// Source of keys.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Dataset {
     /// Uniform over the full u64 domain.
     Uniform,
-    /// 0, 1, 2, ...; inserted keys go on from there in ascending order.
+    /// The numbers 0, 1, 2, ...; inserted keys continue in ascending order.
     Sequential,
-    /// Normal: mean 2^63, standard deviation 2^60; draws beyond eight of them are drawn again.
+    /// Normal: mean 2^63, standard deviation 2^60; draws beyond eight deviations are repeated.
     Normal,
     /// Lognormal: mu 0, sigma 2, scaled by 2^44, so that the largest of 10^9 keys is near 2^61.
     Lognormal,
-    /// Many dense clusters at random places, one of them at least above 2^62.
+    /// Many dense clusters at random positions, at least one of them above 2^62.
     Clustered,
-    /// The keys of a file, see [`read_key_file`] and [`read_string_file`]; a seeded sample if it
-    /// has more than wanted.
+    /// Keys of a file, see [`read_key_file`] and [`read_string_file`]; a seeded sample if it has
+    /// more than requested.
     Keys(PathBuf),
 }
 
-/// What keeps a data set from being made.
+/// Errors of data sets.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DatasetError {
     /// The key file cannot be opened, read or unpacked.
     #[error("cannot read key file {path}", path = path.display())]
     Io {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system or the decoder said.
+        /// Error of the system or the decoder.
         source: std::io::Error,
     },
-    /// A line is no decimal u64.
+    /// A line is not a decimal u64.
     #[error("{path}:{line}: expected a decimal key from 0 to 2^64 - 1, found `{content}`", path = path.display())]
     BadLine {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The line, counted from 1.
+        /// Number of the line, counted from 1.
         line: u64,
-        /// What is in the line, cut off when long.
+        /// Content of the line, shortened if long.
         content: String,
     },
-    /// A line begins with no byte string that can be a key.
+    /// A line does not begin with a valid byte-string key.
     #[error("{path}:{line}: {content} is no key: {fault}", path = path.display())]
     BadString {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The line, counted from 1.
+        /// Number of the line, counted from 1.
         line: u64,
-        /// What is in the line, quoted, cut off when long.
+        /// Content of the line, quoted, shortened if long.
         content: String,
-        /// Why it is none.
+        /// Reason why it is invalid.
         fault: StringFault,
     },
     /// The file has no line.
     #[error("key file {path} has no keys", path = path.display())]
     Empty {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
     },
-    /// The file has fewer distinct keys than are to be loaded and inserted.
+    /// The file has fewer distinct keys than needed for load and inserts.
     #[error("key file {path} has {available} distinct keys, {wanted} are needed", path = path.display())]
     TooFewKeys {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// How many distinct keys it has.
+        /// Number of distinct keys in the file.
         available: usize,
-        /// How many are to be loaded and inserted.
+        /// Number of keys to load and to insert.
         wanted: usize,
     },
     /// No data set has this name.
@@ -141,7 +141,7 @@ impl FromStr for Dataset {
 mod tests {
     use super::*;
 
-    /// Promise: names are read back as they are written, and an unknown one is named in the error.
+    /// Promise: names parse back, and the error of an unknown one names it.
     #[test]
     fn names_are_read_back() {
         for name in [

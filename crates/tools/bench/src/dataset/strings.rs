@@ -1,4 +1,4 @@
-//! Key files of byte strings: one key a line, or what stands before the first tab of it.
+//! Key files of byte strings: one key per line, ended by the first tab, if any.
 
 use std::cmp::Ordering;
 use std::io::{BufRead, Read};
@@ -10,37 +10,37 @@ use farleaf::key::text::{TextError, unescape};
 use super::DatasetError;
 use super::file::open;
 
-/// The longest text that stands for a key: an escaped byte has four characters.
+/// Maximal length of a key's text: an escaped byte has four characters.
 const KEY_TEXT_SIZE_BYTES_MAX: usize = 4 * KEY_SIZE_BYTES_MAX;
 
-/// What is held of a line in memory: the key's text, and a tab or the line's end behind it.
+/// Maximal length of a line's part in memory: the key's text, with the tab or line end after it.
 const LINE_SIZE_BYTES_MAX: usize = KEY_TEXT_SIZE_BYTES_MAX + 2;
 
-/// Characters of a bad line that are shown.
+/// Maximal number of characters of an invalid line in an error.
 const SHOWN_COUNT_MAX: usize = 40;
 
-/// Why a line of a key file begins with no key.
+/// Reason why a line of a key file does not begin with a key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StringFault {
-    /// There is nothing in it.
+    /// The line is empty.
     #[error("the line is empty, and a line is a key; one that is the empty key begins with a tab")]
     Empty,
-    /// It is no text.
+    /// The text is invalid UTF-8.
     #[error("byte {} of it is no UTF-8; a byte that is no text is written \\xNN", .index + 1)]
     NotUtf8 {
-        /// The first byte that is none, counted from 0.
+        /// Index of the first invalid byte, counted from 0.
         index: usize,
     },
-    /// It has a backslash that is no escape's.
+    /// The text has a backslash without a valid escape.
     #[error(transparent)]
     BadText(#[from] TextError),
-    /// It is longer than keys can be.
+    /// The key is longer than the maximum.
     #[error("it has {size_bytes} bytes, and a key can have {KEY_SIZE_BYTES_MAX} at the most")]
     TooLong {
-        /// Its size.
+        /// Size of the key in bytes.
         size_bytes: usize,
     },
-    /// So long that its end was not looked for.
+    /// The line is so long that its end was not read.
     #[error(
         "it is longer than {KEY_TEXT_SIZE_BYTES_MAX} bytes, and a key can have \
          {KEY_SIZE_BYTES_MAX} at the most"
@@ -48,31 +48,31 @@ pub enum StringFault {
     Endless,
 }
 
-/// The keys of a file, ascending and distinct: their bytes, and 16 for each.
+/// Keys of a file, ascending and distinct: their bytes, and 16 bytes for each.
 #[derive(Clone, Debug, Default)]
 pub struct StringKeys {
     bytes: Vec<u8>,
-    /// Where each begins, and its size.
+    /// Start and size of each key.
     places: Vec<(u64, u32)>,
 }
 
 impl StringKeys {
-    /// How many there are.
+    /// Returns the number of keys.
     pub fn count(&self) -> usize {
         self.places.len()
     }
 
-    /// The key with so many before it. A cache miss or two.
+    /// Returns the key of a rank. Costs a cache miss or two.
     ///
     /// # Panics
-    /// When there is none.
+    /// The rank does not exist.
     #[inline]
     pub fn key(&self, rank: usize) -> &[u8] {
         key_at(&self.bytes, self.places[rank])
     }
 
-    /// The rank of a key that has `start` keys before it or more; `None` if it is none of them.
-    /// Costs as many comparisons as the logarithm of how far behind `start` it is.
+    /// Returns the rank of a key, at least `start`; `None` if it is not found from there on. The
+    /// number of comparisons is logarithmic in its distance from `start`.
     pub fn rank(&self, key: &[u8], start: usize) -> Option<usize> {
         let is_before = |rank: usize| self.key(rank).cmp(key) == Ordering::Less;
         let (mut low, mut step) = (start, 1);
@@ -86,7 +86,7 @@ impl StringKeys {
         (rank < self.count() && self.key(rank) == key).then_some(rank)
     }
 
-    /// The mean of the keys' sizes, in bytes.
+    /// Returns the mean size of the keys in bytes.
     pub fn size_bytes_mean(&self) -> f64 {
         let size_bytes: u64 = self.places.iter().map(|(_, size)| u64::from(*size)).sum();
         size_bytes as f64 / self.count().max(1) as f64
@@ -109,12 +109,12 @@ fn key_at(bytes: &[u8], (start, size_bytes): (u64, u32)) -> &[u8] {
     &bytes[start as usize..][..size_bytes as usize]
 }
 
-/// Reads the keys of a file, plain or gzip, ascending and without duplicates. A line is a key, or a
-/// key, a tab and whatever follows, as in a file that `farleaf load` takes; the escapes are the
-/// same ones. A carriage return before the line feed is no part of it, and blanks are.
+/// Reads the keys of a file, plain or gzip, ascending and without duplicates. A line is a key,
+/// optionally followed by a tab and other text, as in a file for `farleaf load`, with the same
+/// escapes. A carriage return before the line feed does not belong to the key; blanks do.
 ///
-/// Errors: the file cannot be read, has a line that begins with no key (also an empty one), or has
-/// no line.
+/// # Errors
+/// The file cannot be read, has a line without a valid key (or empty), or has no line.
 pub fn read_string_file(path: &Path) -> Result<StringKeys, DatasetError> {
     let io_error = |source| DatasetError::Io {
         path: path.to_owned(),
@@ -144,7 +144,7 @@ pub fn read_string_file(path: &Path) -> Result<StringKeys, DatasetError> {
     Ok(keys)
 }
 
-/// Reads a line and keeps its beginning; whether there was one.
+/// Reads a line and keeps its beginning. Returns whether there was one.
 fn read_start(file: &mut impl BufRead, content: &mut Vec<u8>) -> std::io::Result<bool> {
     content.clear();
     let mut start = file.by_ref().take(LINE_SIZE_BYTES_MAX as u64);
@@ -156,7 +156,7 @@ fn read_start(file: &mut impl BufRead, content: &mut Vec<u8>) -> std::io::Result
     Ok(!content.is_empty())
 }
 
-/// The key that a line begins with.
+/// Parses the key with which a line begins.
 fn parse(content: &[u8]) -> Result<Vec<u8>, StringFault> {
     let line = content.strip_suffix(b"\n").unwrap_or(content);
     let line = line.strip_suffix(b"\r").unwrap_or(line);
@@ -178,7 +178,7 @@ fn parse(content: &[u8]) -> Result<Vec<u8>, StringFault> {
     Ok(key)
 }
 
-/// The beginning of a line for a message: quoted, harmless for a terminal.
+/// Returns the beginning of a line for a message: quoted, and safe for terminals.
 fn shown(content: &[u8]) -> String {
     let start = &content[..content.len().min(4 * (SHOWN_COUNT_MAX + 1))];
     let text = String::from_utf8_lossy(start);
@@ -212,8 +212,8 @@ mod tests {
         (0..keys.count()).map(|rank| keys.key(rank)).collect()
     }
 
-    /// Promise: lines and first columns are keys, escapes stand for their bytes, the empty key can
-    /// be said, blanks belong to keys; they ascend, each once; packed files are the same.
+    /// Promise: lines and first columns are keys; escapes work; the empty key can be written;
+    /// blanks belong to keys. Keys ascend, each once, also from compressed files.
     #[test]
     fn lines_and_first_columns_are_keys() {
         let value = "v".repeat(3 * LINE_SIZE_BYTES_MAX);
@@ -228,8 +228,8 @@ mod tests {
         assert!(cut.contains("cannot read key file"), "{cut}");
     }
 
-    /// Promise: the longest key is one, escaped too; the first line that begins with none is named
-    /// with its number, its beginning, and what is wrong.
+    /// Promise: the longest key is valid, also with escapes. The error of the first line without a
+    /// key has its number, its beginning, and the reason.
     #[test]
     fn a_line_without_a_key_is_named() {
         let longest = format!("{}\n{}\n", "k".repeat(4096), "\\x00".repeat(4096));
@@ -262,8 +262,8 @@ mod tests {
         }
     }
 
-    /// Promise: each key is found at its rank from any start that is not behind it, and from no
-    /// other; what is no key is not found.
+    /// Promise: each key is found at its rank from any start up to it, and from no later one; other
+    /// strings are not found.
     #[test]
     fn ranks_are_found_from_any_start() {
         let lines: Vec<String> = (0..50).map(|rank| format!("{:04}", 2 * rank)).collect();

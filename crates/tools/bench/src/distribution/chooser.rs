@@ -1,4 +1,4 @@
-//! Which record an operation is for: a request distribution over the records that exist by now.
+//! Chooser of the record of an operation: a request distribution over the existing records.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,23 +10,23 @@ use super::latest::Latest;
 use super::random::below;
 use super::scrambled::ScrambledZipfian;
 
-/// A request distribution by its name in YCSB's `requestdistribution`.
+/// Request distribution, by its name in YCSB's `requestdistribution`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Distribution {
-    /// Every loaded record equally; inserted ones are not asked for.
+    /// Every loaded record equally; inserted ones are not requested.
     Uniform,
     /// Zipfian with constant 0.99, popular records scattered.
     Zipfian,
-    /// The newest records most.
+    /// The newest records most often.
     Latest,
 }
 
 impl Distribution {
-    /// All of them, in the order of the documentation.
+    /// All distributions, in the order of the documentation.
     pub const ALL: [Self; 3] = [Self::Uniform, Self::Zipfian, Self::Latest];
 
-    /// The name in YCSB's property files and on the command line.
+    /// Returns the name in YCSB's property files and on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Uniform => "uniform",
@@ -42,7 +42,7 @@ impl fmt::Display for Distribution {
     }
 }
 
-/// A name that is no request distribution.
+/// No request distribution has this name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown request distribution `{0}`: expected uniform, zipfian or latest")]
 pub struct UnknownDistribution(pub String);
@@ -73,11 +73,12 @@ enum Shape {
 }
 
 impl IndexChooser {
-    /// A chooser for `loaded_count` loaded records (at least 1) and up to `insert_count` more.
+    /// Creates a chooser for `loaded_count` loaded records (at least 1) and up to `insert_count`
+    /// more.
     ///
-    /// As in YCSB the scrambled zipfian spans the records that will exist as well, so that the
-    /// popular ones stay the same while records are added, and one index more (YCSB counts the
-    /// inclusive end of its range); draws that do not exist yet are drawn again.
+    /// As in YCSB, the scrambled zipfian also spans records that do not exist yet, so that the
+    /// popular ones stay the same while records are added. It spans one index more (YCSB counts the
+    /// inclusive end of its range). Draws of records that do not exist yet are repeated.
     pub fn new(distribution: Distribution, loaded_count: u64, insert_count: u64) -> Self {
         let loaded_count = loaded_count.max(1);
         let shape = match distribution {
@@ -93,8 +94,8 @@ impl IndexChooser {
         }
     }
 
-    /// Draws an index below `existing_count`, the loaded records and the acknowledged inserts,
-    /// which is at least the loaded count and never shrinks.
+    /// Draws an index below `existing_count`, the number of loaded records and acknowledged
+    /// inserts. It is at least the loaded count and never shrinks.
     #[inline]
     pub fn choose(&mut self, random: &mut impl Rng, existing_count: u64) -> u64 {
         let existing_count = existing_count.max(self.loaded_count);
@@ -116,8 +117,8 @@ mod tests {
     use super::super::random::numbered_stream;
     use super::*;
 
-    /// Promise: no distribution names a record that does not exist yet, and each names inserted
-    /// ones as soon as they do (uniform: never, as in YCSB).
+    /// Promise: no distribution draws a record that does not exist yet, and each draws inserted
+    /// ones as soon as they exist (uniform: never, as in YCSB).
     #[test]
     fn only_existing_records_are_chosen() {
         for distribution in Distribution::ALL {
@@ -159,7 +160,7 @@ mod tests {
         assert_eq!(most_popular(1_000), most_popular(1_400));
     }
 
-    /// Promise: names are read back as they are written, and an unknown one is named in the error.
+    /// Promise: names parse back, and the error of an unknown one names it.
     #[test]
     fn names_are_read_back() {
         for distribution in Distribution::ALL {

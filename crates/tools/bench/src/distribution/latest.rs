@@ -1,4 +1,4 @@
-//! The distribution "latest": the newest records are the most popular.
+//! Distribution "latest": the newest records are the most popular.
 //!
 //! Source: YCSB's `SkewedLatestGenerator`: a zipfian distance back from the newest record.
 
@@ -6,7 +6,7 @@ use rand::Rng;
 
 use super::zipfian::Zipfian;
 
-/// Draws record indexes, the newest the most frequent. About 20 ns a draw, and some tens more when
+/// Draws record indexes, the newest most often. Costs about 20 ns per draw, and some tens more if
 /// records were added since the last one.
 #[derive(Clone, Debug)]
 pub struct Latest {
@@ -14,7 +14,7 @@ pub struct Latest {
 }
 
 impl Latest {
-    /// A distribution over the records up to `newest`, the index of the newest one.
+    /// Creates a distribution over the records up to `newest`, the index of the newest one.
     pub fn new(newest: u64) -> Self {
         Self {
             distances: Zipfian::new(newest),
@@ -37,7 +37,7 @@ mod tests {
     use super::super::random::numbered_stream;
     use super::*;
 
-    /// Promise: the newest record has the largest share, wherever the newest one has moved to.
+    /// Promise: the newest record has the largest share, also after more records.
     #[test]
     fn the_newest_record_is_the_most_popular() {
         let mut latest = Latest::new(999);
@@ -62,7 +62,7 @@ mod tests {
         }
     }
 
-    /// Promise: a single record is drawn, and nothing beside it.
+    /// Promise: a single record is always drawn.
     #[test]
     fn a_single_record_is_always_drawn() {
         let mut latest = Latest::new(0);
@@ -70,7 +70,7 @@ mod tests {
         assert!((0..1_000).all(|_| latest.sample(&mut random, 0) == 0));
     }
 
-    /// Promise: a seed yields the same indexes for ever, also while records are added.
+    /// Promise: a seed always yields the same indexes, also while records are added.
     #[test]
     fn a_seed_yields_the_same_indexes_for_ever() {
         let mut latest = Latest::new(999_999);

@@ -1,13 +1,14 @@
 //! Request distributions, exactly as YCSB draws them.
 //!
-//! | name | what it draws | source |
+//! | name | draws | source |
 //! |---|---|---|
 //! | `uniform` | every *loaded* record equally | `UniformLongGenerator` |
 //! | `zipfian` | popular records scattered over all records | `ScrambledZipfianGenerator` |
 //! | `latest` | the newest records most | `SkewedLatestGenerator` |
 //!
-//! Only the formulas are YCSB's; the random numbers under them are xoshiro256++ ([`Random`]). All
-//! of it draws record *indexes*; [`KeySet`](crate::dataset::KeySet) says which key an index names.
+//! Only the formulas are YCSB's; the random numbers come from xoshiro256++ ([`Random`]). All
+//! distributions draw record *indexes*; [`KeySet`](crate::dataset::KeySet) maps an index to its
+//! key.
 
 mod chooser;
 mod latest;

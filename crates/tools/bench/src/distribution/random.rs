@@ -1,29 +1,29 @@
-//! The named random number generator and how one seed becomes many independent streams.
+//! Random number generator, and its independent streams from one seed.
 //!
-//! xoshiro256++ is named, not "whatever is small and fast", so that a seed means the same numbers
-//! in every release. Streams are cut from one sequence by its jump polynomials: stream `i` starts
-//! `i * 2^128` numbers after stream 0, and what is no thread's starts `2^192` numbers further on,
-//! so that no two streams overlap in any run that ends.
+//! The generator is fixed as xoshiro256++, so that a seed means the same numbers in every release.
+//! Streams are cut from one sequence by its jump polynomials. Stream `i` starts `i * 2^128` numbers
+//! after stream 0. Streams that belong to no thread start `2^192` numbers further on. No two
+//! streams thus overlap in any run that ends.
 
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-/// The generator of every random number in this crate: xoshiro256++ (Blackman and Vigna, 2019).
+/// Generator of every random number in this crate: xoshiro256++ (Blackman and Vigna, 2019).
 pub type Random = Xoshiro256PlusPlus;
 
-/// What a stream that belongs to no thread is for.
+/// Purpose of a stream that belongs to no thread.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Purpose {
-    /// The keys that are loaded.
+    /// Keys to load.
     LoadedKeys = 1,
-    /// The keys that a run inserts.
+    /// Keys to insert.
     InsertKeys = 2,
-    /// The places of clusters.
+    /// Positions of clusters.
     Clusters = 3,
 }
 
-/// Stream `stream_index` of a run with `seed`: the same numbers in every run, and none of another
-/// stream. Costs `stream_index` jumps of about a microsecond each.
+/// Returns stream `stream_index` of a run with `seed`: the same numbers in every run, and none of
+/// another stream. Costs `stream_index` jumps of about a microsecond each.
 pub fn numbered_stream(seed: u64, stream_index: usize) -> Random {
     let mut random = Random::seed_from_u64(seed);
     for _ in 0..stream_index {
@@ -32,7 +32,7 @@ pub fn numbered_stream(seed: u64, stream_index: usize) -> Random {
     random
 }
 
-/// The stream for `purpose` of a run with `seed`.
+/// Returns the stream for `purpose` of a run with `seed`.
 pub(crate) fn purpose_stream(seed: u64, purpose: Purpose) -> Random {
     let mut random = Random::seed_from_u64(seed);
     for _ in 0..purpose as u32 {
@@ -41,15 +41,16 @@ pub(crate) fn purpose_stream(seed: u64, purpose: Purpose) -> Random {
     random
 }
 
-/// A number uniform in `[0, 1)` with 53 random bits, as Java's `nextDouble`, which YCSB uses.
+/// Returns a uniform number in `[0, 1)` with 53 random bits, like Java's `nextDouble`, which YCSB
+/// uses.
 #[inline]
 pub(crate) fn unit_interval(random: &mut impl Rng) -> f64 {
     const STEP: f64 = 1.0 / (1_u64 << 53) as f64;
     (random.next_u64() >> 11) as f64 * STEP
 }
 
-/// A number uniform in `0..bound` by Lemire's multiplication (ACM TOMACS 2019), without his
-/// rejection step: for the bounds used here (below 2^40) the bias is under 2^-24 of a share.
+/// Returns a uniform number in `0..bound` by Lemire's multiplication (ACM TOMACS 2019), without its
+/// rejection step. For the bounds used here (below 2^40) the bias is under 2^-24 of a share.
 #[inline]
 pub(crate) fn below(random: &mut impl Rng, bound: u64) -> u64 {
     ((u128::from(random.next_u64()) * u128::from(bound)) >> 64) as u64
@@ -59,7 +60,7 @@ pub(crate) fn below(random: &mut impl Rng, bound: u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// Promise: a seed names the same numbers for ever (golden values of an independent
+    /// Promise: a seed always gives the same numbers (golden values of an independent
     /// implementation of xoshiro256++, `SplitMix64` seeding and its jump polynomial).
     #[test]
     fn a_seed_names_the_same_numbers_for_ever() {
@@ -92,7 +93,7 @@ mod tests {
         assert_eq!(starts.len(), 67);
     }
 
-    /// Promise: `below` reaches its whole range, nothing outside it, each value about equally.
+    /// Promise: `below` reaches its whole range and no other value, each about equally often.
     #[test]
     fn below_is_uniform_in_its_range() {
         let mut random = numbered_stream(1, 0);

@@ -1,21 +1,21 @@
-//! The scrambled zipfian distribution: popular items scattered over the whole index space.
+//! Scrambled zipfian distribution: popular items scattered over the whole index space.
 //!
 //! Source: YCSB's `ScrambledZipfianGenerator`: a zipfian rank among 10^10 items, hashed by FNV-1a,
-//! modulo the item count. This is what every YCSB core workload means by "zipfian".
+//! modulo the item count. Every YCSB core workload means this by "zipfian".
 
 use rand::Rng;
 
 use super::zipfian::Zipfian;
 
-/// The number of ranks drawn from, whatever the number of records: YCSB's `ITEM_COUNT`.
+/// Number of ranks to draw from, whatever the number of records: YCSB's `ITEM_COUNT`.
 const ITEM_COUNT: u64 = 10_000_000_000;
 
-/// YCSB's constant for the zeta of [`ITEM_COUNT`] items.
+/// Zeta of [`ITEM_COUNT`] items: YCSB's constant.
 pub(super) const ZETA_OF_ITEM_COUNT: f64 = 26.469_028_201_783_02;
 
-/// Draws item indexes with zipfian popularity, popular ones scattered.
+/// Draws item indexes with zipfian popularity, with popular ones scattered.
 ///
-/// The most popular item gets 1 / 26.47 = 3.8 % of the draws, however many items there are. A draw
+/// The most popular item gets 1 / 26.47 = 3.8 % of the draws, whatever the number of items. A draw
 /// costs one power, a hash of eight steps and a division: about 25 ns.
 #[derive(Clone, Debug)]
 pub struct ScrambledZipfian {
@@ -24,7 +24,7 @@ pub struct ScrambledZipfian {
 }
 
 impl ScrambledZipfian {
-    /// A distribution over `0..item_count`; a count of 0 is taken as 1.
+    /// Creates a distribution over `0..item_count`; a count of 0 is taken as 1.
     pub fn new(item_count: u64) -> Self {
         // YCSB passes 0 and ITEM_COUNT as the inclusive ends of the range: one item more.
         let ranks = Zipfian::with_zeta(ITEM_COUNT + 1, ZETA_OF_ITEM_COUNT);
@@ -34,7 +34,7 @@ impl ScrambledZipfian {
         }
     }
 
-    /// How many items there are.
+    /// Returns the number of items.
     pub fn item_count(&self) -> u64 {
         self.item_count
     }
@@ -46,15 +46,15 @@ impl ScrambledZipfian {
     }
 }
 
-/// YCSB's `fnvhash64`: FNV-1a over the eight bytes of `value`, least significant first, and of the
-/// result, as a signed number, the absolute value. (For the one hash whose absolute value does not
-/// fit, Java goes negative; here it is 2^63.)
+/// Computes YCSB's `fnvhash64`: FNV-1a over the eight bytes of `value`, least significant first,
+/// and then the absolute value of the result as a signed number. (For the one hash whose absolute
+/// value does not fit, Java returns a negative number; here it is 2^63.)
 #[inline]
 pub fn fnv_hash(value: u64) -> u64 {
     const OFFSET_BASIS: u64 = 0xCBF2_9CE4_8422_2325;
     const PRIME: u64 = 1_099_511_628_211;
-    /// Three steps over zero bytes are three multiplications: the last ones for any value below
-    /// 2^40, which all ranks are.
+    /// Three steps over zero bytes are three multiplications: the last steps for any value below
+    /// 2^40, as all ranks are.
     const PRIME_CUBED: u64 = PRIME.wrapping_mul(PRIME).wrapping_mul(PRIME);
     let step = |hash: u64, byte: u64| (hash ^ (byte & 0xFF)).wrapping_mul(PRIME);
     let mut hash = OFFSET_BASIS;
@@ -76,7 +76,7 @@ mod tests {
     use super::super::random::numbered_stream;
     use super::*;
 
-    /// FNV-1a as its specification words it, then Java's `Math.abs`.
+    /// Computes FNV-1a as specified, then Java's `Math.abs`.
     fn fnv_by_the_book(value: u64) -> u64 {
         let hash = value
             .to_le_bytes()
@@ -87,7 +87,7 @@ mod tests {
         hash.cast_signed().wrapping_abs().cast_unsigned()
     }
 
-    /// Promise: the short cut over zero bytes changes no hash.
+    /// Promise: the shortcut over zero bytes changes no hash.
     #[test]
     fn hashes_as_the_specification_says() {
         for shift in 0..64 {
@@ -101,8 +101,8 @@ mod tests {
         }
     }
 
-    /// Promise: golden values. The first is known to all who ever loaded a store with YCSB: its
-    /// first record is "user6284781860667377211".
+    /// Promise: golden values. The first is well known from YCSB: its first record is
+    /// "user6284781860667377211".
     #[test]
     fn golden_hashes() {
         let hashes = [0, 1, 2, 12_345, 10_000_000_000].map(fnv_hash);
@@ -116,8 +116,8 @@ mod tests {
         assert_eq!(hashes, golden);
     }
 
-    /// Promise: the most popular item is where YCSB puts it and has its share: 1 / zeta, and what
-    /// collides with it.
+    /// Promise: the most popular item is where YCSB puts it and has its share: 1 / zeta, plus
+    /// colliding items.
     #[test]
     fn the_most_popular_item_has_its_place_and_share() {
         let items = ScrambledZipfian::new(100_000);
@@ -136,8 +136,8 @@ mod tests {
         assert!((share - 1.0 / ZETA_OF_ITEM_COUNT).abs() < 0.001, "{share}");
     }
 
-    /// Promise: the popular items are scattered: each tenth of the index space gets its part of the
-    /// draws, but for the few hot items that happen to lie in it.
+    /// Promise: popular items are scattered: each tenth of the index space gets its share of the
+    /// draws, except for the few hot items in it.
     #[test]
     fn popular_items_are_scattered() {
         let items = ScrambledZipfian::new(1_000_000);
@@ -152,7 +152,7 @@ mod tests {
         );
     }
 
-    /// Promise: a seed yields the same items for ever.
+    /// Promise: a seed always yields the same items.
     #[test]
     fn a_seed_yields_the_same_items_for_ever() {
         let items = ScrambledZipfian::new(1_000_000);

@@ -1,21 +1,23 @@
-//! The generalized harmonic numbers `zeta(n) = sum of i^-theta for i in 1..=n`.
+//! Generalized harmonic numbers `zeta(n) = sum of i^-theta for i in 1..=n`.
 //!
-//! YCSB adds them up one by one, 1.3 s for 10^8 records. Here the first terms are added and the
-//! rest comes from the Euler-Maclaurin formula, which is exact to the last bits of an f64 there:
-//! any n costs the same tens of microseconds, and growing n by some costs tens of nanoseconds.
+//! YCSB adds the terms one by one, which takes 1.3 s for 10^8 records. Here only the first terms
+//! are added; the rest comes from the Euler-Maclaurin formula, which is exact to the last bits of
+//! an f64 there. Any n costs the same tens of microseconds, and a small increase of n tens of
+//! nanoseconds.
 
-/// Up to this many terms are added one by one; beyond it the formula's error is below 1e-17.
+/// Up to this number, terms are added one by one; beyond it the formula's error is below 1e-17.
 const ADDED_TERMS_MAX: u64 = 1_000;
 
-/// A growth of at most this many terms is added one by one: it is cheaper and loses nothing.
+/// An increase by at most this many terms is added one by one: it is cheaper and as exact.
 const GROWTH_TERMS_MAX: u64 = 16;
 
-/// `sum of i^-theta for i in 1..=count`, with a relative error below 1e-13. `theta` in (0, 1).
+/// Returns `sum of i^-theta for i in 1..=count`, with a relative error below 1e-13. `theta` is in
+/// (0, 1).
 pub(super) fn zeta(count: u64, theta: f64) -> f64 {
     grow(0.0, 0, count, theta)
 }
 
-/// Given `sum` = zeta(`from`), returns zeta(`to`). `from <= to`.
+/// Returns zeta(`to`), given `sum` = zeta(`from`). `from <= to`.
 pub(super) fn grow(sum: f64, from: u64, to: u64, theta: f64) -> f64 {
     assert!(from <= to, "zeta grows from {from} to {to}");
     let added_until = if to - from <= GROWTH_TERMS_MAX {
@@ -36,7 +38,8 @@ pub(super) fn grow(sum: f64, from: u64, to: u64, theta: f64) -> f64 {
     }
 }
 
-/// The Euler-Maclaurin expansion of the sum up to `n`, less a constant that cancels in differences.
+/// Returns the Euler-Maclaurin expansion of the sum up to `n`, less a constant that cancels in
+/// differences.
 fn tail(n: u64, theta: f64) -> f64 {
     let n = n as f64;
     let power = n.powf(-theta);
@@ -54,7 +57,7 @@ mod tests {
         (1..=count).map(|i| 1.0 / (i as f64).powf(THETA)).sum()
     }
 
-    /// Promise: the short cut yields the sum that YCSB adds up.
+    /// Promise: the shortcut yields the sum that YCSB adds up.
     #[test]
     fn equals_the_plain_sum() {
         for count in [0, 1, 2, 999, 1_000, 1_001, 1_017, 50_000, 1_000_000] {
@@ -63,15 +66,15 @@ mod tests {
         }
     }
 
-    /// Promise: YCSB's constant for 10^10 items comes out, which also proves that 10^10 is the
-    /// count it belongs to.
+    /// Promise: the result for 10^10 items is YCSB's constant, which also proves that the constant
+    /// belongs to 10^10 items.
     #[test]
     fn yields_the_constant_of_ycsb() {
         let difference = zeta(10_000_000_000, THETA) - super::super::scrambled::ZETA_OF_ITEM_COUNT;
         assert!(difference.abs() < 1e-8, "{difference:e}");
     }
 
-    /// Promise: growing in any steps ends at the same number.
+    /// Promise: an increase in any steps ends at the same number.
     #[test]
     fn growth_in_steps_equals_one_step() {
         let mut sum = zeta(900, THETA);

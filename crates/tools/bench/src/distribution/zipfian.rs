@@ -1,25 +1,25 @@
-//! The zipfian distribution over ranks, by the formula that YCSB uses.
+//! Zipfian distribution over ranks, by the formula that YCSB uses.
 //!
 //! Source: Gray et al., "Quickly Generating Billion-Record Synthetic Databases", SIGMOD 1994, in
 //! the form of YCSB's `ZipfianGenerator`. The formula is exact for the first two ranks and an
-//! approximation after them: rank 3 comes about a fifth too often (0.01945 instead of 0.0162 of
-//! all draws among 10^8 items), and the excess dies out within ten ranks. It is kept as it is,
-//! because what the papers measured is what YCSB draws.
+//! approximation after them: rank 3 is drawn about a fifth too often (0.01945 instead of 0.0162 of
+//! all draws among 10^8 items). The excess disappears within ten ranks. It is not corrected,
+//! because the papers measured what YCSB draws.
 
 use rand::Rng;
 
 use super::random::unit_interval;
 use super::zeta;
 
-/// The skew of every YCSB core workload.
+/// Skew of every YCSB core workload.
 pub const ZIPFIAN_CONSTANT: f64 = 0.99;
 
-/// Draws ranks from 0, rank 0 the most frequent, with YCSB's constant 0.99.
+/// Draws ranks from 0, rank 0 most often, with YCSB's constant 0.99.
 ///
-/// A draw costs one power: about 20 ns. Growing by some items costs tens of nanoseconds.
+/// A draw costs one power: about 20 ns. An increase by a few items costs tens of nanoseconds.
 #[derive(Clone, Debug)]
 pub struct Zipfian {
-    /// The item count at the beginning; YCSB keeps using it in `eta` when the count grows.
+    /// Initial item count; YCSB keeps using it in `eta` when the count grows.
     first_item_count: u64,
     item_count: u64,
     zeta: f64,
@@ -29,17 +29,18 @@ pub struct Zipfian {
 /// `1 / (1 - 0.99)` in f64 arithmetic, as YCSB computes it.
 const ALPHA: f64 = 1.0 / (1.0 - ZIPFIAN_CONSTANT);
 
-/// `1 + 0.5^0.99`: below it lie the first two ranks. It is also zeta(2).
+/// Bound of the first two ranks, `1 + 0.5^0.99`. It is also zeta(2).
 const FIRST_TWO: f64 = 1.503_477_775_028_359_4;
 
 impl Zipfian {
-    /// A distribution over `0..item_count`; a count of 0 is taken as 1.
+    /// Creates a distribution over `0..item_count`; a count of 0 is taken as 1.
     pub fn new(item_count: u64) -> Self {
         let item_count = item_count.max(1);
         Self::with_zeta(item_count, zeta::zeta(item_count, ZIPFIAN_CONSTANT))
     }
 
-    /// The same with a zeta that was worked out for another item count, as YCSB does once.
+    /// Creates a distribution with a zeta that was computed for another item count, as YCSB does
+    /// once.
     pub(super) fn with_zeta(item_count: u64, zeta: f64) -> Self {
         let mut zipfian = Self {
             first_item_count: item_count,
@@ -56,12 +57,12 @@ impl Zipfian {
         (1.0 - share.powf(1.0 - ZIPFIAN_CONSTANT)) / (1.0 - FIRST_TWO / self.zeta)
     }
 
-    /// How many items there are.
+    /// Returns the number of items.
     pub fn item_count(&self) -> u64 {
         self.item_count
     }
 
-    /// Raises the item count; a smaller one is ignored, as YCSB does unless told otherwise.
+    /// Raises the item count; a smaller one is ignored, as in YCSB by default.
     #[inline]
     pub fn grow_to(&mut self, item_count: u64) {
         if item_count > self.item_count {
@@ -88,7 +89,7 @@ impl Zipfian {
             return last.min(1);
         }
         let rank = self.item_count as f64 * (self.eta * u - self.eta + 1.0).powf(ALPHA);
-        // The power can round up to 1, which would name an item that does not exist.
+        // The power can round up to 1, which would be an item that does not exist.
         (rank as u64).min(last)
     }
 }
@@ -115,12 +116,12 @@ mod tests {
             .collect()
     }
 
-    /// Promise: the shares follow the exact distribution (`rand_distr`) but for Gray's known
-    /// excess.
+    /// Promise: the shares follow the exact distribution (`rand_distr`), except for the known
+    /// excess of Gray's formula.
     ///
-    /// Tolerances: of 2 million draws a share p has a relative standard deviation of
-    /// sqrt(1 / (2e6 p)), at most 2 % for the ranks tested; ranks 0 and 1 are exact (3 %), the
-    /// third is 15 to 25 % too frequent, up to rank 10 the formula may be 15 % off, later ones 8 %.
+    /// Tolerances: in 2 million draws a share p has a relative standard deviation of sqrt(1 / (2e6
+    /// p)), at most 2 % for the ranks tested. Ranks 0 and 1 are exact (3 %), and the third is 15 to
+    /// 25 % too frequent. Up to rank 10 the formula may be 15 % off, later ones 8 %.
     #[test]
     #[expect(clippy::cast_sign_loss, reason = "ranks are positive")]
     fn follows_the_exact_distribution_but_for_the_third_rank() {
@@ -145,7 +146,8 @@ mod tests {
         }
     }
 
-    /// Promise: the cumulative share far down the ranks is that of the exact distribution, 1 %.
+    /// Promise: the cumulative share far down the ranks is that of the exact distribution, within 1
+    /// %.
     #[test]
     fn the_tail_has_its_exact_weight() {
         let zipfian = Zipfian::new(1_000_000);
@@ -165,7 +167,7 @@ mod tests {
         }
     }
 
-    /// Promise: no draw names an item that does not exist, however few there are.
+    /// Promise: every drawn item exists, however few there are.
     #[test]
     fn stays_in_range_for_few_items() {
         for item_count in 1..6 {
@@ -175,14 +177,14 @@ mod tests {
         }
     }
 
-    /// Promise: the constant in the code is what it stands for.
+    /// Promise: the constant in the code has the value that it stands for.
     #[test]
     fn the_first_two_ranks_end_at_their_constant() {
         assert!((1.0 + 0.5_f64.powf(ZIPFIAN_CONSTANT) - FIRST_TWO).abs() < 1e-15);
         assert!((zeta::zeta(2, ZIPFIAN_CONSTANT) - FIRST_TWO).abs() < 1e-15);
     }
 
-    /// Promise: a seed yields the same ranks for ever (golden values of an independent
+    /// Promise: a seed always yields the same ranks (golden values of an independent
     /// implementation, which adds zeta up term by term).
     #[test]
     fn a_seed_yields_the_same_ranks_for_ever() {

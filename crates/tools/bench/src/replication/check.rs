@@ -1,4 +1,4 @@
-//! R5: what promoted backups have, beside what their primaries have.
+//! Compares promoted backups with their primaries.
 
 use farleaf_fabric::Endpoint;
 use farleaf_fabric::mapped::MappedEndpoint;
@@ -7,16 +7,16 @@ use farleaf_replica::{Backup, Epoch, Primary};
 
 use super::error::ReplicationError;
 use super::requests::{is_value, number_of, region_of};
-use super::servers::{EPOCH, Place};
+use super::servers::{EPOCH, RunLocation};
 use super::strings_of;
 
-/// Promotes all backups, which are by server and region, and looks up records of each region there
-/// and at its primary, as many in all as the configuration says.
+/// Promotes all backups, given by server and region, and looks up records of each region there and
+/// at its primary. The configuration sets the total number of records.
 ///
 /// # Errors
-/// A backup is not promoted, or has not what its primary has.
+/// A backup cannot be promoted, or differs from its primary.
 pub(super) fn check_promoted<E: Endpoint + Send + 'static>(
-    place: &Place<'_>,
+    place: &RunLocation<'_>,
     primaries: &[Primary<E>],
     backups: Vec<Backup<MappedEndpoint>>,
     record_count: u64,
@@ -58,9 +58,9 @@ pub(super) fn check_promoted<E: Endpoint + Send + 'static>(
     Ok(checked_count)
 }
 
-/// The engines of all backups, by region; none without replication.
+/// Returns the engines of all backups, by region; none without replication.
 fn promote(
-    place: &Place<'_>,
+    place: &RunLocation<'_>,
     backups: Vec<Backup<MappedEndpoint>>,
 ) -> Result<Vec<Option<Engine>>, ReplicationError> {
     let mut promoted: Vec<Option<Engine>> = Vec::new();

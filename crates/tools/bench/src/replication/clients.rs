@@ -1,4 +1,4 @@
-//! Clients: threads that call primaries directly, time each operation and check what they find.
+//! Clients: threads that call primaries directly, time each operation and check the results.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,49 +11,49 @@ use farleaf_replica::Primary;
 use super::config::ReplicationConfig;
 use super::error::ReplicationError;
 use super::names::{ReplicationKind, ReplicationPhase};
-use super::processor::{Lap, Part, thread_time_ns};
+use super::processor::{Part, ThreadStopwatch, thread_time_ns};
 use super::requests::{AHEAD_COUNT, Request, Requests, is_value};
-use super::shared::Shared;
+use super::shared::ReplicationRunState;
 use super::tails::Tails;
 use super::{ReplicationSink, strings_of};
 use crate::runner::BenchError;
-use crate::runner::gate::Gate;
+use crate::runner::gate::StartGate;
 use crate::verify::WriterId;
 use crate::workload::{InsertLedger, OperationKind, OperationStream, WorkloadSpec};
 
-/// How often the sink is told how far a phase is.
-const TELL_INTERVAL: Duration = Duration::from_millis(100);
+/// Time between two progress reports of a phase.
+const REPORT_INTERVAL: Duration = Duration::from_millis(100);
 
-/// A phase, as its clients have it.
+/// Phase from the clients' point of view.
 pub(super) struct ClientPhase<'p, E> {
     pub(super) config: &'p ReplicationConfig,
     pub(super) kind: ReplicationKind,
     pub(super) phase: ReplicationPhase,
     pub(super) seed: u64,
-    /// Records that are there at its begin.
+    /// Number of records at its start.
     pub(super) loaded_count: u64,
     pub(super) primaries: &'p [Primary<E>],
-    pub(super) shared: &'p Shared,
+    pub(super) shared: &'p ReplicationRunState,
 }
 
-/// What the clients of a phase have done.
+/// Work that the clients of a phase have done.
 #[derive(Clone, Debug)]
-pub(super) struct ClientsDone {
+pub(super) struct ClientTotals {
     pub(super) operation_count: u64,
-    /// Keys and values that were put.
+    /// Bytes of keys and values that were put.
     pub(super) put_size_bytes: u64,
-    /// Keys that were asked for, and values that were found.
+    /// Bytes of requested keys and of values that were found.
     pub(super) got_size_bytes: u64,
     pub(super) tails: Tails,
     pub(super) started: Instant,
     pub(super) ended: Instant,
-    /// Processor time of making and checking requests.
+    /// Processor time of generating and checking requests.
     pub(super) generator_ns: u64,
-    /// Records that are there at its end.
+    /// Number of records at its end.
     pub(super) record_count: u64,
 }
 
-impl ClientsDone {
+impl ClientTotals {
     fn begin(now: Instant) -> Self {
         Self {
             operation_count: 0,
@@ -79,22 +79,22 @@ impl ClientsDone {
 }
 
 impl<E: Endpoint + Send + 'static> ClientPhase<'_, E> {
-    /// Does the operations of a phase from all threads. Ends at the first failure, which the
-    /// shared state has then.
+    /// Executes the operations of a phase on all threads. Ends at the first failure, which the
+    /// shared state then contains.
     ///
     /// # Errors
-    /// No threads can be started, or a failure.
-    pub(super) fn run(&self, sink: &dyn ReplicationSink) -> Result<ClientsDone, ReplicationError> {
+    /// No threads can be started, or an operation failed.
+    pub(super) fn run(&self, sink: &dyn ReplicationSink) -> Result<ClientTotals, ReplicationError> {
         let total = self.config.operation_count(self.phase);
         let insert_count = match self.phase {
             ReplicationPhase::Load => 0,
             ReplicationPhase::Run(letter) => WorkloadSpec::of(letter).insert_count_max(total),
         };
         let ledger = Arc::new(InsertLedger::new(self.loaded_count, insert_count));
-        let (next, gate) = (AtomicU64::new(0), Gate::new(self.config.threads));
+        let (next, gate) = (AtomicU64::new(0), StartGate::new(self.config.threads));
         let shares = thread::scope(|scope| {
             let mut threads = Vec::new();
-            // All are taken, so that none that could not be started is waited for.
+            // All are taken, so that the gate does not wait for a thread that could not be started.
             let places: Vec<_> = (0..self.config.threads).map(|_| gate.place()).collect();
             for (thread, mut place) in places.into_iter().enumerate() {
                 let (next, ledger) = (&next, Arc::clone(&ledger));
@@ -108,14 +108,14 @@ impl<E: Endpoint + Send + 'static> ClientPhase<'_, E> {
                     source,
                 })?);
             }
-            while !gate.wait_done(TELL_INTERVAL) {
+            while !gate.wait_done(REPORT_INTERVAL) {
                 sink.advance(next.load(Ordering::Relaxed).min(total));
             }
             let joined = threads.into_iter().map(|thread| {
                 let joined = thread.join().expect("a client does not panic");
                 joined.map_err(ReplicationError::from)
             });
-            joined.collect::<Result<Vec<ClientsDone>, _>>()
+            joined.collect::<Result<Vec<ClientTotals>, _>>()
         })?;
         self.shared.check()?;
         let (first, others) = shares.split_first().expect("there is a client");
@@ -131,15 +131,15 @@ impl<E: Endpoint + Send + 'static> ClientPhase<'_, E> {
     }
 }
 
-/// One thread.
+/// One client thread.
 struct Client<'p, E> {
     of: &'p ClientPhase<'p, E>,
     requests: Requests,
-    /// `None`: of a load.
+    /// Operation stream; `None` in a load.
     stream: Option<OperationStream>,
     ledger: Arc<InsertLedger>,
     found: Vec<Option<Vec<u8>>>,
-    done: ClientsDone,
+    done: ClientTotals,
 }
 
 impl<'p, E: Endpoint + Send + 'static> Client<'p, E> {
@@ -153,7 +153,8 @@ impl<'p, E: Endpoint + Send + 'static> Client<'p, E> {
             ReplicationPhase::Load => None,
             ReplicationPhase::Run(letter) => {
                 let spec = WorkloadSpec::of(letter);
-                // Another stream for every phase, so that none asks for what the last one did.
+                // A separate stream for every phase, so that no phase repeats the requests of the
+                // last one.
                 let stream = letter as usize * of.config.threads + thread;
                 let ledger = Arc::clone(&ledger);
                 Some(OperationStream::new(&spec, None, ledger, of.seed, stream)?)
@@ -165,12 +166,12 @@ impl<'p, E: Endpoint + Send + 'static> Client<'p, E> {
             stream,
             ledger,
             found: Vec::new(),
-            done: ClientsDone::begin(Instant::now()),
+            done: ClientTotals::begin(Instant::now()),
         })
     }
 
-    fn run(mut self, next: &AtomicU64, total: u64) -> ClientsDone {
-        self.done = ClientsDone::begin(Instant::now());
+    fn run(mut self, next: &AtomicU64, total: u64) -> ClientTotals {
+        self.done = ClientTotals::begin(Instant::now());
         let (began_ns, mut called_ns) = (thread_time_ns(), 0);
         while !self.of.shared.has_failed() {
             let from = next.fetch_add(AHEAD_COUNT, Ordering::Relaxed);
@@ -178,7 +179,7 @@ impl<'p, E: Endpoint + Send + 'static> Client<'p, E> {
                 break;
             }
             self.prepare(from..total.min(from + AHEAD_COUNT));
-            let mut lap = Lap::begin();
+            let mut lap = ThreadStopwatch::begin();
             let called = self.call();
             let time_ns = lap.end();
             called_ns += time_ns;
@@ -192,7 +193,7 @@ impl<'p, E: Endpoint + Send + 'static> Client<'p, E> {
         self.done
     }
 
-    /// Makes requests: of a load, these records; else as many of the stream.
+    /// Generates requests: in a load, for these records; otherwise as many of the stream.
     fn prepare(&mut self, numbers: std::ops::Range<u64>) {
         self.requests.clear();
         let loaded_count = self.of.loaded_count;
@@ -200,7 +201,7 @@ impl<'p, E: Endpoint + Send + 'static> Client<'p, E> {
             match &mut self.stream {
                 None => self.requests.load(number),
                 Some(stream) => {
-                    // Its inserts are some more than a run of this length asks for.
+                    // The stream has some more inserts than a run of this length requests.
                     let Some(operation) = stream.next() else {
                         return;
                     };
@@ -210,7 +211,7 @@ impl<'p, E: Endpoint + Send + 'static> Client<'p, E> {
         }
     }
 
-    /// Sends all requests that were made, one after the other.
+    /// Sends all generated requests, one after the other.
     fn call(&mut self) -> Result<(), ReplicationError> {
         self.found.clear();
         let durability = self.of.config.promise.durability();
@@ -237,7 +238,7 @@ impl<'p, E: Endpoint + Send + 'static> Client<'p, E> {
         Ok(())
     }
 
-    /// R3: looks at what was found, and counts.
+    /// Checks the results, and counts.
     fn check(&mut self) -> Result<(), ReplicationError> {
         let strings = strings_of(self.of.config);
         let mut found = self.found.iter();

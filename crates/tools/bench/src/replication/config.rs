@@ -1,4 +1,4 @@
-//! What is run, and how large.
+//! Configuration: the runs and their size.
 
 use std::path::PathBuf;
 
@@ -7,26 +7,25 @@ use crate::runner::{BenchError, ValueSize};
 use crate::verify::WriterId;
 use crate::workload::WorkloadLetter;
 
-/// Regions of a server, at the most: each backup has 10 MiB of registered memory.
+/// Maximal number of regions of a server: each backup has 10 MiB of registered memory.
 pub const REGION_COUNT_MAX: u32 = 64;
-/// Threads of clients, at the most.
+/// Maximal number of client threads.
 pub const CLIENT_COUNT_MAX: usize = 256;
-/// Records, at the most: places in an operation's batch and numbers of requests stay far from their
-/// ends.
+/// Maximal number of records: positions in a batch and request numbers stay far below their limits.
 const RECORD_COUNT_MAX: u64 = 1 << 32;
-/// The shortest values say to which key they belong.
+/// Least size of values: the shortest ones identify their key.
 const VALUE_SIZE_BYTES_MIN: usize = 8;
-/// Longer ones would fill a log segment each.
+/// Greatest size of values: longer ones would fill a log segment each.
 const VALUE_SIZE_BYTES_MAX: usize = 1 << 20;
 const ROUND_COUNT_MAX: u32 = 100;
 const GROWTH_FACTOR_MAX: u64 = 1024;
 
-/// What to run: the options of `farleaf bench replication`.
+/// Options of `farleaf bench replication`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReplicationConfig {
     /// Kinds of replication, one after the other in each round.
     pub kinds: Vec<ReplicationKind>,
-    /// Workloads after Load A, each on what the ones before have left.
+    /// Workloads after Load A, each on the records that the previous ones have left.
     pub workloads: Vec<WorkloadLetter>,
     /// Sizes of values; keys have 24 bytes.
     pub value_size: ValueSize,
@@ -34,34 +33,34 @@ pub struct ReplicationConfig {
     pub records: u64,
     /// Operations of each other workload.
     pub operations: u64,
-    /// Regions of which a server is primary, and of as many it is backup.
+    /// Number of regions of which a server is primary; it is backup of as many.
     pub regions: u32,
     /// Entries of a region's L0.
     pub l0_entries: u64,
-    /// How much larger a level is than the one above.
+    /// Size ratio between a level and the one above.
     pub growth_factor: u64,
-    /// Threads of clients, which call primaries directly.
+    /// Client threads, which call primaries directly.
     pub threads: usize,
-    /// Threads of a server that do background work of its primaries; as many serve its backups.
+    /// Threads of a server for background work of its primaries; as many serve its backups.
     pub background: usize,
-    /// When a put returns.
+    /// Durability with which a put returns.
     pub promise: Promise,
-    /// What takes verbs to backups.
+    /// Fabric for verbs to backups.
     pub fabric: ReplicationFabric,
-    /// Where each run makes a directory of its own, and removes it.
+    /// Directory in which each run creates a directory of its own, and removes it.
     pub directory: PathBuf,
-    /// Decides the requests.
+    /// Seed of the requests.
     pub seed: u64,
-    /// Rounds.
+    /// Number of rounds.
     pub rounds: u32,
     /// Records that are looked up in promoted backups after each run; 0: none.
     pub check_records: u64,
-    /// The version that is measured.
+    /// Commit of the measured version.
     pub commit: String,
 }
 
 impl Default for ReplicationConfig {
-    /// Send-Index beside Build-Index and none, Load A and Run A with the small-dominated mix: a
+    /// Send-Index, Build-Index and no replication, Load A and Run A with the small-dominated mix: a
     /// million records on 16 + 16 regions.
     fn default() -> Self {
         Self {
@@ -87,7 +86,7 @@ impl Default for ReplicationConfig {
 }
 
 impl ReplicationConfig {
-    /// Whether all of it is within its limits; the first option that is not is the error.
+    /// Checks the limits of all options; the first option that is out of range is the error.
     ///
     /// # Errors
     /// [`BenchError::BadOption`].
@@ -155,7 +154,7 @@ impl ReplicationConfig {
         Ok(())
     }
 
-    /// The phases of a run, in their order.
+    /// Returns the phases of a run, in their order.
     pub fn phases(&self) -> Vec<ReplicationPhase> {
         let runs = self.workloads.iter().map(|it| ReplicationPhase::Run(*it));
         std::iter::once(ReplicationPhase::Load)
@@ -163,7 +162,7 @@ impl ReplicationConfig {
             .collect()
     }
 
-    /// Operations of a phase.
+    /// Returns the number of operations of a phase.
     pub const fn operation_count(&self, phase: ReplicationPhase) -> u64 {
         match phase {
             ReplicationPhase::Load => self.records,
@@ -171,14 +170,14 @@ impl ReplicationConfig {
         }
     }
 
-    /// Operations of all phases, kinds and rounds.
+    /// Returns the number of operations of all phases, kinds and rounds.
     pub fn operation_count_total(&self) -> u64 {
         let phases = self.phases().into_iter();
         let of_run: u64 = phases.map(|phase| self.operation_count(phase)).sum();
         of_run * self.kinds.len() as u64 * u64::from(self.rounds)
     }
 
-    /// Regions of both servers.
+    /// Returns the number of regions of both servers.
     pub(super) const fn region_count(&self) -> usize {
         2 * self.regions as usize
     }
@@ -190,8 +189,8 @@ const _: () = assert!(CLIENT_COUNT_MAX < WriterId::THREAD_COUNT_MAX);
 mod tests {
     use super::*;
 
-    /// Promise: the defaults are good, and what is out of range is refused by its name, with what
-    /// is allowed.
+    /// Promise: the defaults are valid, and an out-of-range option is refused by name, with the
+    /// permitted values.
     #[test]
     fn what_is_out_of_range_is_named() {
         ReplicationConfig::default()

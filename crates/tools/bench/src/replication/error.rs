@@ -1,4 +1,4 @@
-//! What ends a run.
+//! Errors of runs.
 
 use std::io;
 use std::path::PathBuf;
@@ -10,27 +10,27 @@ use farleaf_replica::ReplicaError;
 use super::names::{ReplicationKind, ReplicationPhase};
 use crate::runner::BenchError;
 
-/// What ends a run. Its directory is removed then, too.
+/// Error that ends a run. The run's directory is removed in this case, too.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReplicationError {
     /// An option is out of range.
     #[error(transparent)]
     Bench(#[from] BenchError),
-    /// No directory can be made for a run, or used.
+    /// The directory of a run cannot be created or used.
     #[error("no directory can be made in {path}: {source}", path = path.display())]
     Directory {
-        /// Where.
+        /// Path of the directory.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
-    /// The host does not give the memory of the servers.
+    /// The host lacks memory for the servers.
     #[error("no memory for the {region_count} backups of a server: {source}; take fewer --regions")]
     Memory {
-        /// How many there were to be.
+        /// Number of regions per server.
         region_count: u32,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
     /// The servers cannot reach each other over loopback.
@@ -39,48 +39,48 @@ pub enum ReplicationError {
     /// A primary or a backup has failed.
     #[error("{what}: {source}")]
     Replica {
-        /// What was being done, and where.
+        /// Operation and place of the failure.
         what: String,
-        /// How it failed.
+        /// Cause of the failure.
         source: Box<ReplicaError>,
     },
-    /// A key that was put is not there, or has a value that nobody has put.
+    /// A key that was put is missing, or has a value that no client has put.
     #[error("{phase}, {kind}: key {key} {how}")]
     WrongAnswer {
-        /// In which phase.
+        /// Phase of the get.
         phase: ReplicationPhase,
-        /// With which kind of replication.
+        /// Kind of replication.
         kind: ReplicationKind,
-        /// Which key.
+        /// Key in question.
         key: String,
-        /// What was found.
+        /// Description of the wrong answer.
         how: &'static str,
     },
-    /// A promoted backup has not what its primary has.
+    /// A promoted backup differs from its primary.
     #[error(
         "{kind}: the promoted backup of region {region} has another value of key {key} than its \
          primary, or both have one that nobody has put"
     )]
     Promoted {
-        /// With which kind of replication.
+        /// Kind of replication.
         kind: ReplicationKind,
-        /// Of which region.
+        /// Number of the region.
         region: usize,
-        /// Which key.
+        /// Key that differs.
         key: String,
     },
     /// A thread could not be started.
     #[error("cannot start {thread_count} threads ({source}): take fewer --threads")]
     Thread {
-        /// How many were asked for.
+        /// Number of threads that were requested.
         thread_count: usize,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
 }
 
 impl ReplicationError {
-    /// For `map_err`: what was being done.
+    /// Returns a converter for `map_err` that adds the operation to an error of a replica.
     pub(super) fn replica(what: impl Into<String>) -> impl FnOnce(ReplicaError) -> Self {
         |source| Self::Replica {
             what: what.into(),
@@ -88,7 +88,7 @@ impl ReplicationError {
         }
     }
 
-    /// For `map_err`: the same, of an engine by itself.
+    /// Returns a converter for `map_err` that adds the operation to an error of an engine.
     pub(super) fn engine(what: impl Into<String>) -> impl FnOnce(LsmError) -> Self {
         |source| Self::replica(what)(source.into())
     }

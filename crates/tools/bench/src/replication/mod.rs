@@ -1,4 +1,5 @@
-//! Regions that two servers replicate to each other: Send-Index beside Build-Index and none.
+//! Benchmark of regions that two servers replicate to each other: Send-Index, Build-Index and no
+//! replication.
 //!
 //! ```text
 //!   clients (threads)          server 0                             server 1
@@ -7,35 +8,34 @@
 //!                \______________________________________________________/
 //! ```
 //!
-//! Real code on real files: each server has a directory, memory that the other one's primaries
-//! WRITE into, threads that do the background work of its primaries (flushes, merges, sending
-//! trees) and threads that serve its backups. There is no network between clients and servers: what
-//! is measured is the servers.
+//! The benchmark runs the real code on real files. Each server has a directory, memory into which
+//! the other server's primaries WRITE, threads for the background work of its primaries (flushes,
+//! merges, sending trees), and threads that serve its backups. There is no network between clients
+//! and servers: the benchmark measures the servers.
 //!
-//! Rules that hold throughout:
+//! How a run works:
 //!
-//! - **R1.** *One kind at a time*, each in an empty directory: load, then the workloads in their
-//!   order on what the ones before have left.
-//! - **R2.** *What a phase has caused is its own.* Throughput and latencies are the clients'; but a
-//!   phase is over, and processor time and bytes are read, only when primaries have flushed, merged
-//!   and sent all that was due, and backups have taken it in or built it.
-//! - **R3.** *Every get is checked*: of a record that was put it finds a value whose every byte
-//!   says that somebody has put it there. The first one that does not ends the run with an error.
-//! - **R4.** *Who asks ends before who answers*: clients, then the threads of primaries, then those
-//!   of backups; in a failure, too. A backup that has failed tells its primary, which waits no
-//!   more.
-//! - **R5.** In the end all backups are promoted, and records of all regions are looked up there
-//!   and at their primaries.
+//! - **Order.** One kind of replication runs at a time, each in an empty directory: load, then the
+//!   workloads in their order, each on the records that the previous ones have left.
+//! - **Phases.** Throughput and latencies are those of the clients. A phase ends, and processor
+//!   time and bytes are read, only when primaries have flushed, merged and sent all that was due,
+//!   and backups have received or built it.
+//! - **Checks.** Every get of an existing record must find a value, each byte of which comes from a
+//!   put of this key. The first failed check ends the run with an error.
+//! - **Shutdown.** Clients end first, then the threads of primaries, then those of backups, also
+//!   after a failure. A failed backup informs its primary, which then stops waiting.
+//! - **Promotion.** At the end all backups are promoted, and records of all regions are compared
+//!   with their primaries.
 //!
-//! | module | what it holds |
+//! | module | content |
 //! |---|---|
-//! | `config`, `names` | what is run |
-//! | `servers`, `nodes` | directories, memory, primaries and backups, joined over a fabric |
+//! | `config`, `names` | settings of runs |
+//! | `servers`, `nodes` | directories, memory, primaries and backups, connected over a fabric |
 //! | `shared`, `tending` | background threads |
 //! | `requests`, `clients`, `tails` | operations, their checks, their latencies |
-//! | `processor`, `traffic` | processor time and bytes, by part |
+//! | `processor`, `traffic` | processor time and bytes by part |
 //! | `run`, `check` | one run, and its promoted backups |
-//! | `rows`, `text`, `ratios` | what was measured, as text, and beside the paper |
+//! | `rows`, `text`, `ratios` | results, as text, and compared with the paper |
 //! | [`figures`] | many runs as one page |
 
 pub mod figures;
@@ -70,35 +70,35 @@ pub use text::{header_text, ratios_text, rows_text};
 
 use crate::runner::Strings;
 
-/// Who is told how far a run is, from the thread that called [`run`].
+/// Receiver of a run's progress, called by the thread that called [`run`].
 pub trait ReplicationSink {
-    /// A phase of so many operations begins.
+    /// Called when a phase with this many operations begins.
     fn begin(&self, what: &str, total: u64) {
         let _ = (what, total);
     }
 
-    /// So many of them are done.
+    /// Called with the number of operations done.
     fn advance(&self, done: u64) {
         let _ = done;
     }
 
-    /// All phases of one kind are over in one round, and what its backups have was looked at.
+    /// Called when all phases of one kind in one round are over, and its backups have been checked.
     fn rows(&self, rows: &[ReplicationRow]) {
         let _ = rows;
     }
 }
 
-/// A sink that tells nobody.
+/// Sink that ignores progress.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Silent;
 
 impl ReplicationSink for Silent {}
 
-/// Runs everything that is asked for: the rows of all rounds, kinds and phases.
+/// Executes all runs. Returns the rows of all rounds, kinds and phases.
 ///
 /// # Errors
-/// An option is out of range; the host gives no memory, threads or files, its disk is full, say; or
-/// an answer was wrong. Directories are removed.
+/// An option is out of range; the host lacks memory, threads or files, or its disk is full; or an
+/// answer was wrong. Directories are removed in any case.
 pub fn run(
     config: &ReplicationConfig,
     sink: &dyn ReplicationSink,
@@ -124,7 +124,7 @@ pub fn run(
     Ok(all)
 }
 
-/// What keys and values are.
+/// Returns the generator of keys and values.
 fn strings_of(config: &ReplicationConfig) -> Strings {
     Strings {
         value_size: config.value_size,

@@ -1,4 +1,4 @@
-//! What is compared: kinds of replication, fabrics, promises and phases, by name.
+//! Names of kinds of replication, fabrics, promises and phases.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,32 +8,32 @@ use serde::{Serialize, Serializer};
 
 use crate::workload::WorkloadLetter;
 
-/// How regions are replicated.
+/// Kind of replication of the regions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ReplicationKind {
-    /// Not at all.
+    /// No replication.
     None,
-    /// One backup each, to which trees are sent (Send-Index).
+    /// One backup each, which receives trees (Send-Index).
     Sent,
-    /// One backup each, which makes its trees itself (Build-Index).
+    /// One backup each, which builds its trees itself (Build-Index).
     Built,
 }
 
-/// What takes a primary's verbs to a backup's memory.
+/// Fabric between a primary and a backup's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ReplicationFabric {
-    /// Memory of this process: the processor that posts a verb executes it, in a NIC's place.
+    /// Memory of this process: the processor that posts a verb executes it, in place of a NIC.
     Mem,
     /// A memory node for each server, on loopback.
     Tcp,
 }
 
-/// When a put returns.
+/// Durability with which a put returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Promise {
-    /// When all replicas have it in memory.
+    /// All replicas have it in memory.
     Memory,
-    /// When all replicas have it on their devices.
+    /// All replicas have it on their devices.
     Sync,
 }
 
@@ -46,12 +46,12 @@ impl Promise {
     }
 }
 
-/// What is done to the regions.
+/// Phase of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ReplicationPhase {
     /// Load A: all records are put, in the order of hashes of their numbers.
     Load,
-    /// A core workload on what was loaded.
+    /// Core workload on the loaded records.
     Run(WorkloadLetter),
 }
 
@@ -70,7 +70,7 @@ impl Serialize for ReplicationPhase {
     }
 }
 
-/// A name that nothing has.
+/// Error of an unknown name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown {what} `{given}`: expected {allowed}")]
 pub struct UnknownName {
@@ -79,14 +79,14 @@ pub struct UnknownName {
     allowed: String,
 }
 
-/// Names of the variants of an enum, on the command line and in reports.
+/// Defines the names of an enum's variants, on the command line and in reports.
 macro_rules! named {
     ($type:ident, $what:literal, $($variant:ident = $name:literal),+) => {
         impl $type {
-            /// All of them.
+            /// All variants.
             pub const ALL: &'static [Self] = &[$(Self::$variant),+];
 
-            /// The name on the command line and in reports.
+            /// Returns the name on the command line and in reports.
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Self::$variant => $name),+
@@ -135,8 +135,7 @@ named!(Promise, "promise", Memory = "memory", Sync = "sync");
 mod tests {
     use super::*;
 
-    /// Promise: names are read back as they are written, and of an unknown one the error says what
-    /// there is.
+    /// Promise: names parse back, and the error of an unknown one lists the valid ones.
     #[test]
     fn names_are_read_back() {
         for kind in ReplicationKind::ALL {

@@ -1,4 +1,4 @@
-//! Memory nodes of the servers on loopback, and ways to them.
+//! Memory nodes of the servers on loopback, and connections to them.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -6,17 +6,17 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
-use farleaf_fabric::mapped::MappedRegion;
+use farleaf_base::{Incarnation, OwnerWord, SessionId};
+use farleaf_fabric::mapped::MappedMemory;
 use farleaf_fabric::tcp::{
     Grant, Rights, Secret, TcpClient, TcpConnectOptions, TcpEndpoint, TcpListenOptions,
     TcpListener, TcpService,
 };
 use farleaf_fabric::{Control, SessionService, StopSignal};
-use farleaf_types::{Incarnation, OwnerWord, SessionId};
 
 use super::error::ReplicationError;
 
-/// A server's memory on loopback, until it is dropped; and a connection to it.
+/// Server's memory on loopback, until it is dropped; with a connection to it.
 pub(super) struct Node {
     client: TcpClient,
     stop: StopSignal,
@@ -24,7 +24,7 @@ pub(super) struct Node {
 }
 
 impl Node {
-    pub(super) fn start(memory: &Arc<MappedRegion>) -> Result<Self, ReplicationError> {
+    pub(super) fn start(memory: &Arc<MappedMemory>) -> Result<Self, ReplicationError> {
         let failed = |error: &dyn std::fmt::Display| ReplicationError::Network(error.to_string());
         let (secret, _) = Secret::random().map_err(|error| failed(&error))?;
         let address = "127.0.0.1:0".parse().expect("an address");
@@ -46,7 +46,7 @@ impl Node {
             Ok(client) => client,
             Err(error) => {
                 stop.stop();
-                // What it says is nothing beside this.
+                // Its result does not matter here.
                 let _ = thread.join();
                 return Err(failed(&error));
             }
@@ -58,13 +58,13 @@ impl Node {
         })
     }
 
-    /// A session's way there.
-    pub(super) fn way(&self) -> Result<TcpEndpoint, ReplicationError> {
-        let way = || {
+    /// Returns the endpoint of a session on the node.
+    pub(super) fn open_endpoint(&self) -> Result<TcpEndpoint, ReplicationError> {
+        let open_endpoint = || {
             let owner = self.client.register_session()?;
             self.client.endpoint(Some(owner))
         };
-        way().map_err(|error| ReplicationError::Network(error.to_string()))
+        open_endpoint().map_err(|error| ReplicationError::Network(error.to_string()))
     }
 }
 
@@ -72,7 +72,7 @@ impl Drop for Node {
     fn drop(&mut self) {
         self.stop.stop();
         if let Some(thread) = self.thread.take() {
-            // Nobody uses it any more: however it ends, nothing is lost.
+            // The node is no longer used: however the thread ends, nothing is lost.
             let _ = thread.join();
         }
     }

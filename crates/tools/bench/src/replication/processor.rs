@@ -1,20 +1,21 @@
-//! Processor time, by part.
+//! Processor time by part.
 //!
-//! Hardware counters are not asked for: virtual machines mostly have none, and the system often
-//! forbids them. The measure is what the system's clocks say that threads have run. Other work on
-//! the machine takes nothing away from it but through the caches.
+//! The measure is the threads' running time according to the system's clocks. Hardware counters are
+//! not used: virtual machines mostly have none, and the system often forbids them. Other work on
+//! the machine affects the measure only through the caches.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::time::{ClockId, Timespec, clock_gettime};
 use serde::Serialize;
 
-/// What the calling thread has run so far. A system call: some hundreds of nanoseconds.
+/// Returns the running time of the calling thread so far. A system call: some hundreds of
+/// nanoseconds.
 pub(super) fn thread_time_ns() -> u64 {
     to_ns(clock_gettime(ClockId::ThreadCPUTime))
 }
 
-/// What all threads of this process have run so far.
+/// Returns the running time of all threads of this process so far.
 pub(super) fn process_time_ns() -> u64 {
     to_ns(clock_gettime(ClockId::ProcessCPUTime))
 }
@@ -23,27 +24,27 @@ const fn to_ns(time: Timespec) -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// What processor time goes to.
+/// Part of the work that takes processor time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Part {
-    /// Gets and puts at the primary, with what brings the log to the backups.
+    /// Gets and puts at the primary, including the replication of the log.
     Operations,
-    /// Flushes and merges at the primary, and what becomes free there.
+    /// Flushes, merges and reclamation at the primary.
     PrimaryIndex,
-    /// Trees and edits on their way to backups (Send-Index).
+    /// Sending of trees and edits to backups (Send-Index).
     Sending,
-    /// The log from a backup's buffers to its device.
+    /// Writing of the log from a backup's buffers to its device.
     BackupLog,
-    /// Trees and edits, as a backup takes them in (Send-Index).
+    /// Receiving of trees and edits by a backup (Send-Index).
     BackupReceived,
     /// L0, flushes and merges of a backup (Build-Index).
     BackupBuilt,
-    /// Looks of background threads that found nothing to do.
+    /// Polls of background threads that found no work.
     Looking,
 }
 
 impl Part {
-    /// All of them, in the order of their declaration.
+    /// All parts, in the order of their declaration.
     pub const ALL: [Self; 7] = [
         Self::Operations,
         Self::PrimaryIndex,
@@ -54,7 +55,7 @@ impl Part {
         Self::Looking,
     ];
 
-    /// The name in reports.
+    /// Returns the name in reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Operations => "operations",
@@ -73,27 +74,27 @@ impl Part {
 pub struct PartTimes(pub [u64; Part::ALL.len()]);
 
 impl PartTimes {
-    /// Of one part.
+    /// Returns the nanoseconds of one part.
     pub const fn of(&self, part: Part) -> u64 {
         self.0[part as usize]
     }
 
-    /// Of all of them.
+    /// Returns the nanoseconds of all parts.
     pub fn total(&self) -> u64 {
         self.0.iter().sum()
     }
 
-    /// What has come since.
+    /// Returns the difference from an earlier count.
     pub(super) fn since(&self, before: &Self) -> Self {
         Self(std::array::from_fn(|part| self.0[part] - before.0[part]))
     }
 }
 
-/// Adds up what all threads note.
+/// Sum of the times that all threads record.
 #[derive(Debug, Default)]
-pub(super) struct Meter([AtomicU64; Part::ALL.len()]);
+pub(super) struct PartMeter([AtomicU64; Part::ALL.len()]);
 
-impl Meter {
+impl PartMeter {
     pub(super) fn add(&self, part: Part, time_ns: u64) {
         self.0[part as usize].fetch_add(time_ns, Ordering::Relaxed);
     }
@@ -104,21 +105,21 @@ impl Meter {
     }
 }
 
-/// The clock of one thread.
+/// Stopwatch of one thread's running time.
 #[derive(Debug)]
-pub(super) struct Lap {
+pub(super) struct ThreadStopwatch {
     since_ns: u64,
 }
 
-impl Lap {
-    /// Begins now.
+impl ThreadStopwatch {
+    /// Starts the stopwatch.
     pub(super) fn begin() -> Self {
         Self {
             since_ns: thread_time_ns(),
         }
     }
 
-    /// What the thread has run since it began, or since the last time; begins anew.
+    /// Returns the running time since the start or the last call, and restarts the stopwatch.
     pub(super) fn end(&mut self) -> u64 {
         let now_ns = thread_time_ns();
         let time_ns = now_ns - self.since_ns;
@@ -133,10 +134,10 @@ mod tests {
 
     use super::*;
 
-    /// Promise: a thread that sleeps has not run; one that works has, and so has its process.
+    /// Promise: a sleeping thread takes no running time; a working thread and its process do.
     #[test]
     fn only_work_counts() {
-        let mut lap = Lap::begin();
+        let mut lap = ThreadStopwatch::begin();
         std::thread::sleep(Duration::from_millis(60));
         assert!(lap.end() < 30_000_000);
         let before_ns = process_time_ns();
@@ -153,10 +154,10 @@ mod tests {
         assert!(process_time_ns() - before_ns >= 20_000_000);
     }
 
-    /// Promise: parts stand in the order of their declaration, under different names.
+    /// Promise: parts are in the order of their declaration, with distinct names.
     #[test]
     fn parts_are_in_order() {
-        let meter = Meter::default();
+        let meter = PartMeter::default();
         for (index, part) in Part::ALL.into_iter().enumerate() {
             assert_eq!(part as usize, index);
             meter.add(part, index as u64 + 1);

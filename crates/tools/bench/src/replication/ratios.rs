@@ -1,25 +1,25 @@
-//! Send-Index beside Build-Index, and beside what the paper has.
+//! Ratios of Send-Index to Build-Index, compared with the paper's.
 
 use serde::Serialize;
 
 use super::names::{ReplicationKind, ReplicationPhase};
 use super::rows::ReplicationRow;
 
-/// How much better sent trees are than built ones, in one respect.
+/// Ratio of sent trees to built ones in one measure.
 #[derive(Clone, Debug, Serialize)]
 pub struct Ratio {
-    /// In which phase.
+    /// Phase of the ratio.
     pub phase: ReplicationPhase,
-    /// In which respect; above 1, sending is the better one, but for the network.
+    /// Name of the measure; above 1, sending is better, except for the network.
     pub what: &'static str,
-    /// The median of the rounds' ratios.
+    /// Median of the rounds' ratios.
     pub ratio: f64,
-    /// What the paper has, from lowest to highest.
+    /// Range in the paper, from lowest to highest.
     pub paper: (f64, f64),
 }
 
 impl Ratio {
-    /// Whether it is no less than the least of the paper's.
+    /// Returns whether the ratio is at least the lowest one of the paper.
     pub fn is_reached(&self) -> bool {
         self.ratio >= self.paper.0
     }
@@ -27,15 +27,15 @@ impl Ratio {
 
 type Value = fn(&ReplicationRow) -> f64;
 
-/// Which of the two is divided by the other one.
+/// Direction of the division.
 #[derive(Clone, Copy)]
 enum Order {
     SentByBuilt,
     BuiltBySent,
 }
 
-/// The paper's ranges are over its workloads and mixes. Of cycles for backups' trees it has ten
-/// times less, of which half is what must be reached here.
+/// Ranges of the paper, over its workloads and mixes. For cycles of backups' trees the paper has a
+/// factor of ten, half of which must be reached here.
 const ALL: [(&str, Order, Value, (f64, f64)); 9] = [
     (
         "throughput, sent / built",
@@ -93,8 +93,8 @@ const ALL: [(&str, Order, Value, (f64, f64)); 9] = [
     ),
 ];
 
-/// All ratios of all phases that were run with both kinds. Where one of the two is nothing, as
-/// trees are in a phase that writes nothing, there is none.
+/// Returns the ratios of all phases that ran with both kinds. There is none if one of the two is
+/// zero, such as trees in a phase without writes.
 pub fn ratios(rows: &[ReplicationRow]) -> Vec<Ratio> {
     let mut phases: Vec<ReplicationPhase> = rows.iter().map(|row| row.phase).collect();
     phases.sort_unstable();
@@ -125,7 +125,7 @@ pub fn ratios(rows: &[ReplicationRow]) -> Vec<Ratio> {
     all
 }
 
-/// The middle one; of an even number, the mean of the two.
+/// Returns the median; for an even number of values, the mean of the middle two.
 pub(super) fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);
@@ -137,7 +137,7 @@ pub(super) fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
 mod tests {
     use super::*;
 
-    /// Promise: the middle is the middle.
+    /// Promise: the median is the middle value.
     #[test]
     fn the_median_is_in_the_middle() {
         assert_eq!(median([3.0, 1.0, 2.0].into_iter()), Some(2.0));

@@ -1,4 +1,5 @@
-//! Requests of one thread: a few are made ahead, so that making them is no part of what is timed.
+//! Requests of one thread: a few are generated ahead, so that the timed part does not include their
+//! generation.
 
 use std::ops::Range;
 
@@ -7,19 +8,19 @@ use crate::runner::Strings;
 use crate::verify::{WriterId, is_value_of, loaded_value, written_value};
 use crate::workload::{Operation, OperationKind};
 
-/// Requests that are made ahead.
+/// Number of requests that are generated ahead.
 pub(super) const AHEAD_COUNT: u64 = 64;
 
-/// A request, whose key and value are bytes of its [`Requests`].
+/// Request, whose key and value are bytes of its [`Requests`].
 #[derive(Clone, Debug)]
 pub(super) struct Request {
     pub(super) kind: OperationKind,
-    /// The number that its key is.
+    /// Number of which its key is formed.
     pub(super) number: u64,
     pub(super) region: usize,
     key: Range<usize>,
     value: Range<usize>,
-    /// Of an insert that is to be acknowledged.
+    /// Index of an insert that is to be acknowledged.
     pub(super) insert_index: Option<u64>,
 }
 
@@ -35,12 +36,12 @@ pub(super) struct Requests {
     buffer: Vec<u8>,
 }
 
-/// The number that the key of a record is.
+/// Returns the number of which a record's key is formed.
 pub(super) fn number_of(record: u64) -> u64 {
     fnv_hash(record)
 }
 
-/// The region of a key: hashes are of 63 bits, and regions are ranges of the same size.
+/// Returns the region of a key: hashes have 63 bits, and regions are ranges of equal size.
 pub(super) fn region_of(number: u64, region_count: usize) -> usize {
     let region = (u128::from(number) * region_count as u128) >> 63;
     (region as usize).min(region_count - 1)
@@ -64,7 +65,7 @@ impl Requests {
         self.bytes.clear();
     }
 
-    /// The put of a record that is loaded.
+    /// Adds the put of a loaded record.
     pub(super) fn load(&mut self, record: u64) {
         let number = number_of(record);
         self.push(
@@ -74,10 +75,10 @@ impl Requests {
         );
     }
 
-    /// A request of a workload on so many loaded records.
+    /// Adds a request of a workload on this many loaded records.
     ///
     /// # Panics
-    /// It is a scan or a read-modify-write.
+    /// The operation is a scan or a read-modify-write.
     pub(super) fn push_operation(&mut self, operation: Operation, loaded_count: u64) {
         let (record, insert_index) = match operation {
             Operation::Read(index) | Operation::Update(index) => (index, None),
@@ -124,7 +125,7 @@ impl Requests {
         start..self.bytes.len()
     }
 
-    /// All that were made, in their order.
+    /// Returns all generated requests, in their order.
     pub(super) fn all(&self) -> &[Request] {
         &self.made
     }
@@ -138,8 +139,8 @@ impl Requests {
     }
 }
 
-/// Whether a value is one that somebody has put under this key: its word says so, all of its bytes
-/// follow from that, and its size is the key's.
+/// Returns whether a value was put under this key: its word says so, all of its bytes follow from
+/// that, and its size is the key's.
 pub(super) fn is_value(strings: &Strings, number: u64, value: &[u8]) -> bool {
     let word = strings.word(number, value);
     word.is_some_and(|word| is_value_of(number, word))
@@ -149,7 +150,7 @@ pub(super) fn is_value(strings: &Strings, number: u64, value: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    /// Promise: regions are ranges of keys, all of them used about as much, whatever their count.
+    /// Promise: regions are ranges of keys, all used about equally, whatever their number.
     #[test]
     fn regions_are_ranges_of_keys() {
         for region_count in [2, 6, 32] {
@@ -174,8 +175,8 @@ mod tests {
         assert_eq!(region_of(1 << 63, 32), 31);
     }
 
-    /// Promise: a value that a request puts is known as one of its key, and of no other; nor is one
-    /// with another byte.
+    /// Promise: the value of a put is recognized as its key's and as no other key's; a value with a
+    /// changed byte is not recognized.
     #[test]
     fn values_are_known() {
         for size in ["S", "L", "SD"] {

@@ -1,21 +1,21 @@
-//! What was measured: a row for each phase of each kind of replication in each round.
+//! Results: a row for each phase of each kind of replication in each round.
 
 use std::time::Instant;
 
 use serde::Serialize;
 
-use super::clients::ClientsDone;
+use super::clients::ClientTotals;
 use super::config::ReplicationConfig;
 use super::names::{Promise, ReplicationFabric, ReplicationKind, ReplicationPhase};
 use super::processor::{Part, PartTimes, process_time_ns};
-use super::shared::{DeviceCounts, Shared};
+use super::shared::{DeviceCounts, ReplicationRunState};
 use super::tails::Tail;
 use super::traffic::TrafficCounts;
 use crate::workload::OperationKind;
 
-/// All counters at a moment.
+/// Values of all counters at a moment.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Moment {
+pub(super) struct CounterSnapshot {
     times: PartTimes,
     process_ns: u64,
     log_traffic: TrafficCounts,
@@ -26,9 +26,9 @@ pub(super) struct Moment {
     index_size_bytes: u64,
 }
 
-impl Moment {
+impl CounterSnapshot {
     pub(super) fn now(
-        shared: &Shared,
+        shared: &ReplicationRunState,
         primaries: DeviceCounts,
         (log_size_bytes, index_size_bytes): (u64, u64),
     ) -> Self {
@@ -45,68 +45,69 @@ impl Moment {
     }
 }
 
-/// One phase. Processor time, and bytes of devices and of the network, are of all that the phase
-/// has caused: background work that was put off is done before the next one begins (R2).
+/// Results of one phase. Processor time, and bytes of devices and of the network, include
+/// everything that the phase caused: deferred background work is completed before the next phase
+/// begins.
 #[derive(Clone, Debug, Serialize)]
 pub struct ReplicationRow {
-    /// From 0 on.
+    /// Number of the round, from 0.
     pub round: u32,
-    /// Of which kind of replication.
+    /// Kind of replication.
     pub kind: ReplicationKind,
-    /// Which phase.
+    /// Phase of the run.
     pub phase: ReplicationPhase,
     /// Sizes of values.
     pub value_size: String,
-    /// Between the servers.
+    /// Fabric between the servers.
     pub fabric: ReplicationFabric,
-    /// When puts return.
+    /// Durability with which puts return.
     pub promise: Promise,
-    /// How much larger a level is than the one above.
+    /// Size ratio between a level and the one above.
     pub growth_factor: u64,
-    /// Operations, all threads together.
+    /// Operations of all threads.
     pub operation_count: u64,
-    /// Keys and values that were put or found, in bytes.
+    /// Bytes of keys and values that were put or found.
     pub user_size_bytes: u64,
-    /// Until the last client was done.
+    /// Time until the last client was done, in seconds.
     pub time_s: f64,
-    /// And until all background work was.
+    /// Time until all background work was done, in seconds.
     pub settled_time_s: f64,
     /// Processor time by part, in the order of [`Part::ALL`].
     pub processor_ns: PartTimes,
-    /// Of that of operations: the verbs that bring the log to backups, most of them as one batch of
-    /// 16 tells.
+    /// Part of the operations' time: verbs that replicate the log, mostly estimated from one batch
+    /// in 16.
     pub log_verbs_ns: u64,
-    /// Of that of sending: the WRITEs that bring trees.
+    /// Part of the sending time: the WRITEs that transfer trees.
     pub index_verbs_ns: u64,
-    /// Beside all parts: making requests and checking what was found.
+    /// Time outside all parts: generating requests and checking results.
     pub generator_ns: u64,
-    /// And all other threads: over `tcp`, those that execute verbs in a NIC's place.
+    /// Time of all other threads: over `tcp`, those that execute verbs in place of a NIC.
     pub other_ns: u64,
-    /// What primaries have done with their devices.
+    /// Device work of primaries.
     pub primaries: DeviceCounts,
-    /// What backups have.
+    /// Device work of backups.
     pub backups: DeviceCounts,
-    /// Bytes that went between the servers, both directions, by verbs.
+    /// Bytes between the servers by verbs, in both directions.
     pub network_size_bytes: u64,
-    /// Of those: bytes of the log,
+    /// Part of these bytes: the log.
     pub network_log_size_bytes: u64,
-    /// and of trees.
+    /// Part of these bytes: trees.
     pub network_index_size_bytes: u64,
-    /// Batches that brought the log: those who wait share one.
+    /// Batches that replicated the log: waiting threads share one.
     pub log_batch_count: u64,
     /// Latencies of each kind of operation.
     pub tails: Vec<Tail>,
-    /// Levels of the region that has most of them, beside L0.
+    /// Number of levels of the region with most of them, without L0.
     pub level_count: usize,
-    /// Records that were compared in promoted backups when all phases were over.
+    /// Records that were compared in promoted backups after all phases.
     pub checked_count: u64,
 }
 
 impl ReplicationRow {
     pub(super) fn new(
         (config, kind, phase): (&ReplicationConfig, ReplicationKind, ReplicationPhase),
-        (done, settled): (&ClientsDone, Instant),
-        (before, after): (&Moment, &Moment),
+        (done, settled): (&ClientTotals, Instant),
+        (before, after): (&CounterSnapshot, &CounterSnapshot),
         level_count: usize,
     ) -> Self {
         let times = after.times.since(&before.times);
@@ -142,33 +143,34 @@ impl ReplicationRow {
         }
     }
 
-    /// Operations in a second, until the last client was done.
+    /// Returns the operations per second until the last client was done.
     pub fn operations_per_s(&self) -> f64 {
         self.operation_count as f64 / self.time_s.max(1e-9)
     }
 
-    /// The same until all background work was done: what can go on for ever.
+    /// Returns the operations per second until all background work was done: the sustainable rate.
     pub fn settled_operations_per_s(&self) -> f64 {
         self.operation_count as f64 / self.settled_time_s.max(1e-9)
     }
 
-    /// Processor time of both servers for an operation.
+    /// Returns the processor time of both servers per operation.
     pub fn processor_ns_per_operation(&self) -> f64 {
         self.per_operation(self.processor_ns.total())
     }
 
-    /// That of one part.
+    /// Returns the processor time of one part per operation.
     pub fn part_ns_per_operation(&self, part: Part) -> f64 {
         self.per_operation(self.processor_ns.of(part))
     }
 
-    /// What the backups' trees cost, wherever: sending and taking in, or building.
+    /// Returns the cost of the backups' trees per operation, at both servers: sending and
+    /// receiving, or building.
     pub fn index_ns_per_operation(&self) -> f64 {
         let parts = [Part::Sending, Part::BackupReceived, Part::BackupBuilt];
         self.per_operation(parts.map(|part| self.processor_ns.of(part)).iter().sum())
     }
 
-    /// The same without the WRITEs that bring trees, which a NIC would do.
+    /// Returns the same cost without the WRITEs that transfer trees, which a NIC would execute.
     pub fn index_ns_per_operation_but_writes(&self) -> f64 {
         self.index_ns_per_operation() - self.per_operation(self.index_verbs_ns)
     }
@@ -177,23 +179,23 @@ impl ReplicationRow {
         of as f64 / self.operation_count.max(1) as f64
     }
 
-    /// Bytes from and to devices, for each byte of keys and values that was put or found.
+    /// Returns the bytes from and to devices per byte of keys and values that were put or found.
     pub fn io_amplification(&self) -> f64 {
         let size_bytes = self.primaries.size_bytes() + self.backups.size_bytes();
         size_bytes as f64 / self.user_size_bytes.max(1) as f64
     }
 
-    /// Bytes between the servers, for each such byte.
+    /// Returns the bytes between the servers per such byte.
     pub fn network_amplification(&self) -> f64 {
         self.network_size_bytes as f64 / self.user_size_bytes.max(1) as f64
     }
 
-    /// The latencies of a kind of operation, if there were any.
+    /// Returns the latencies of a kind of operation, if there were any.
     pub fn tail(&self, operation: OperationKind) -> Option<&Tail> {
         self.tails.iter().find(|it| it.operation == operation)
     }
 
-    /// The latencies of what writes: of inserts, or else of updates.
+    /// Returns the latencies of writes: of inserts, or else of updates.
     pub fn write_tail(&self) -> Option<&Tail> {
         let insert = self.tail(OperationKind::Insert);
         insert.or_else(|| self.tail(OperationKind::Update))

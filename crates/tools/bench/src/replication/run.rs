@@ -1,4 +1,4 @@
-//! One run: one kind of replication in one round, through all of its phases.
+//! Run: one kind of replication in one round, through all of its phases.
 
 use std::path::Path;
 use std::thread::{self, Scope, ScopedJoinHandle};
@@ -14,13 +14,13 @@ use super::config::ReplicationConfig;
 use super::error::ReplicationError;
 use super::names::{ReplicationFabric, ReplicationKind};
 use super::nodes::Node;
-use super::rows::{Moment, ReplicationRow};
-use super::servers::Place;
-use super::shared::{DeviceCounts, Over, Role, SERVER_COUNT, Shared};
-use super::tending::{serve_backups, tend_primaries};
-use super::{ReplicationSink, traffic::Counted};
+use super::rows::{CounterSnapshot, ReplicationRow};
+use super::servers::RunLocation;
+use super::shared::{DeviceCounts, ReplicationRunState, Role, SERVER_COUNT, ShutdownGuard};
+use super::tending::{run_primary_background, serve_backups};
+use super::{ReplicationSink, traffic::CountedEndpoint};
 
-/// Runs one kind of replication in a directory that is empty.
+/// Runs one kind of replication in an empty directory.
 pub(super) fn run_one(
     config: &ReplicationConfig,
     (kind, round): (ReplicationKind, u32),
@@ -28,8 +28,8 @@ pub(super) fn run_one(
     sink: &dyn ReplicationSink,
 ) -> Result<Vec<ReplicationRow>, ReplicationError> {
     let run = Run {
-        place: Place::new(config, kind, directory)?,
-        shared: Shared::new(config.region_count(), SERVER_COUNT * config.background),
+        place: RunLocation::new(config, kind, directory)?,
+        shared: ReplicationRunState::new(config.region_count(), SERVER_COUNT * config.background),
         round,
         sink,
     };
@@ -39,36 +39,36 @@ pub(super) fn run_one(
     }
     let nodes = run.place.memory.iter().map(Node::start);
     let nodes = nodes.collect::<Result<Vec<_>, _>>()?;
-    run.serve(|server: usize| nodes[server].way())
+    run.serve(|server: usize| nodes[server].open_endpoint())
 }
 
 struct Run<'c> {
-    place: Place<'c>,
-    shared: Shared,
+    place: RunLocation<'c>,
+    shared: ReplicationRunState,
     round: u32,
     sink: &'c dyn ReplicationSink,
 }
 
-/// What serves until it is told to end: the threads of primaries, and of backups.
+/// Background threads that run until shutdown: those of primaries and of backups.
 struct Threads<'s> {
     primaries: Vec<ScopedJoinHandle<'s, ()>>,
     backups: Vec<ScopedJoinHandle<'s, Vec<Backup<MappedEndpoint>>>>,
 }
 
 impl Run<'_> {
-    /// Makes two servers, joins them, runs all phases on them, and looks at what the backups have.
+    /// Creates and connects two servers, runs all phases on them, and checks the backups.
     fn serve<E: Endpoint + Send + 'static>(
         &self,
-        way_to: impl Fn(usize) -> Result<E, ReplicationError>,
+        endpoint_to: impl Fn(usize) -> Result<E, ReplicationError>,
     ) -> Result<Vec<ReplicationRow>, ReplicationError> {
         let primaries = self.place.primaries::<E>()?;
         let backups = (0..SERVER_COUNT).map(|server| self.place.backups(server));
         let backups = backups.collect::<Result<Vec<_>, _>>()?;
         let (ran, backups) = thread::scope(|scope| {
-            let _over = Over(&self.shared);
+            let _over = ShutdownGuard(&self.shared);
             let threads = self.start(scope, &primaries, backups)?;
-            let ran = self.run_phases(&primaries, way_to);
-            // R4: who asks ends before who answers.
+            let ran = self.run_phases(&primaries, endpoint_to);
+            // Primaries end before the backups that answer them.
             self.shared.end(Role::Primaries);
             for thread in threads.primaries {
                 thread.join().expect("background work does not panic");
@@ -79,7 +79,7 @@ impl Run<'_> {
             let backups = backups.flat_map(|it| it.join().expect("a backup does not panic"));
             Ok::<_, ReplicationError>((ran, backups.collect::<Vec<_>>()))
         })?;
-        // What the servers say is the cause of what clients have seen.
+        // An error of the servers is the cause of what clients have seen.
         self.shared.check()?;
         let (mut rows, record_count) = ran?;
         let checked_count = check_promoted(&self.place, &primaries, backups, record_count)?;
@@ -92,7 +92,7 @@ impl Run<'_> {
     fn start<'s, E: Endpoint + Send + 'static>(
         &'s self,
         scope: &'s Scope<'s, '_>,
-        primaries: &'s [Primary<Counted<E>>],
+        primaries: &'s [Primary<CountedEndpoint<E>>],
         backups: Vec<Vec<Backup<MappedEndpoint>>>,
     ) -> Result<Threads<'s>, ReplicationError> {
         let per_server = self.place.config.background;
@@ -118,7 +118,7 @@ impl Run<'_> {
                 let serve = move || serve_backups(shared, whose, own);
                 let serving = thread::Builder::new().spawn_scoped(scope, serve);
                 threads.backups.push(serving.map_err(failed)?);
-                let tend = move || tend_primaries(shared, (server, number), primaries);
+                let tend = move || run_primary_background(shared, (server, number), primaries);
                 let tending = thread::Builder::new().spawn_scoped(scope, tend);
                 threads.primaries.push(tending.map_err(failed)?);
             }
@@ -126,16 +126,17 @@ impl Run<'_> {
         Ok(threads)
     }
 
-    /// All phases; and how many records there are at the end.
+    /// Runs all phases. Returns the number of records at the end.
     fn run_phases<E: Endpoint + Send + 'static>(
         &self,
-        primaries: &[Primary<Counted<E>>],
-        way_to: impl Fn(usize) -> Result<E, ReplicationError>,
+        primaries: &[Primary<CountedEndpoint<E>>],
+        endpoint_to: impl Fn(usize) -> Result<E, ReplicationError>,
     ) -> Result<(Vec<ReplicationRow>, u64), ReplicationError> {
         let (config, kind) = (self.place.config, self.place.kind);
         if kind != ReplicationKind::None {
             for (region, primary) in primaries.iter().enumerate() {
-                self.place.join((region, primary), &self.shared, &way_to)?;
+                self.place
+                    .join((region, primary), &self.shared, &endpoint_to)?;
             }
         }
         self.shared.drain()?;
@@ -154,7 +155,7 @@ impl Run<'_> {
             self.sink.begin(&name, config.operation_count(phase));
             let before = self.moment(primaries);
             let done = clients.run(self.sink)?;
-            // R2.
+            // A phase includes the background work that it caused.
             self.shared.drain()?;
             let settled = Instant::now();
             let after = self.moment(primaries);
@@ -176,7 +177,10 @@ impl Run<'_> {
         Ok((rows, record_count))
     }
 
-    fn moment<E: Endpoint + Send + 'static>(&self, primaries: &[Primary<Counted<E>>]) -> Moment {
+    fn moment<E: Endpoint + Send + 'static>(
+        &self,
+        primaries: &[Primary<CountedEndpoint<E>>],
+    ) -> CounterSnapshot {
         let status = primaries.iter().flat_map(|it| it.status().backups);
         let (log, index) = status.fold((0, 0), |(log, index), it| {
             (log + it.log_size_bytes, index + it.index_size_bytes)
@@ -184,6 +188,6 @@ impl Run<'_> {
         let work = primaries
             .iter()
             .map(|it| DeviceCounts::from(&it.engine().work()));
-        Moment::now(&self.shared, work.sum(), (log, index))
+        CounterSnapshot::now(&self.shared, work.sum(), (log, index))
     }
 }

@@ -1,45 +1,46 @@
-//! Two region servers: directories, memory, primaries, backups, and what joins them.
+//! Region servers: directories, memory, primaries and backups of two servers, and their
+//! connections.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use farleaf_base::{NodeId, WordAddr};
 use farleaf_fabric::Endpoint;
-use farleaf_fabric::mapped::{MappedEndpoint, MappedRegion};
+use farleaf_fabric::mapped::{MappedEndpoint, MappedMemory};
 use farleaf_lsm::follow::IndexKind;
 use farleaf_lsm::storage::{DirectoryStorage, Storage, private};
 use farleaf_lsm::{Engine, EngineOptions};
 use farleaf_replica::{
-    Backup, BackupId, BackupOptions, BackupWays, Epoch, Layout, Primary, ReplicationOptions,
+    Backup, BackupConnections, BackupId, BackupOptions, Epoch, Layout, Primary, ReplicationOptions,
 };
-use farleaf_types::{NodeId, WordAddr};
 
 use super::config::ReplicationConfig;
 use super::error::ReplicationError;
 use super::names::ReplicationKind;
-use super::shared::{SERVER_COUNT, Shared};
-use super::traffic::Counted;
+use super::shared::{ReplicationRunState, SERVER_COUNT};
+use super::traffic::CountedEndpoint;
 
-/// Buffers for log segments that a backup has.
+/// Number of a backup's buffers for log segments.
 const SLOT_COUNT: u64 = 4;
-/// For blocks of the trees of a region.
+/// Size of the cache for blocks of a region's trees.
 const CACHE_SIZE_BYTES: usize = 4 << 20;
-/// Of each region's log that much stays in memory.
+/// Size of the part of each region's log that stays in memory.
 const LOG_MEMORY_SIZE_BYTES: usize = 4 << 20;
-/// Of all primaries here; who promotes their backups takes the next one.
+/// Epoch of all primaries here; a promotion takes the next one.
 pub(super) const EPOCH: Epoch = Epoch(1);
 const BACKUP: BackupId = BackupId(1);
 
-/// Where a run is.
+/// Location of a run.
 #[derive(Debug)]
-pub(super) struct Place<'c> {
+pub(super) struct RunLocation<'c> {
     pub(super) config: &'c ReplicationConfig,
     pub(super) kind: ReplicationKind,
     pub(super) directory: PathBuf,
-    /// Of each server; none without replication.
-    pub(super) memory: Vec<Arc<MappedRegion>>,
+    /// Memory of each server; none without replication.
+    pub(super) memory: Vec<Arc<MappedMemory>>,
 }
 
-impl<'c> Place<'c> {
+impl<'c> RunLocation<'c> {
     pub(super) fn new(
         config: &'c ReplicationConfig,
         kind: ReplicationKind,
@@ -51,7 +52,7 @@ impl<'c> Place<'c> {
             SERVER_COUNT
         };
         let size_bytes = u64::from(config.regions) * layout(0).word_count() * 8;
-        let memory = (0..server_count).map(|_| MappedRegion::anonymous(size_bytes).map(Arc::new));
+        let memory = (0..server_count).map(|_| MappedMemory::anonymous(size_bytes).map(Arc::new));
         let memory = memory.collect::<Result<_, _>>();
         Ok(Self {
             config,
@@ -85,17 +86,17 @@ impl<'c> Place<'c> {
         Ok(Arc::new(storage.map_err(failed)?))
     }
 
-    /// The server that has the primary of a region.
+    /// Returns the server that has the primary of a region.
     pub(super) const fn primary_server(&self, region: usize) -> usize {
         region / self.config.regions as usize
     }
 
-    /// And the one that has its backup.
+    /// Returns the server that has the backup of a region.
     pub(super) const fn backup_server(&self, region: usize) -> usize {
         SERVER_COUNT - 1 - self.primary_server(region)
     }
 
-    /// The first of the regions of which a server has the backups.
+    /// Returns the first of the regions whose backups a server has.
     pub(super) const fn first_backed_up(&self, server: usize) -> usize {
         (SERVER_COUNT - 1 - server) * self.config.regions as usize
     }
@@ -107,10 +108,10 @@ impl<'c> Place<'c> {
         }
     }
 
-    /// All primaries, without backups.
+    /// Opens all primaries, without backups.
     pub(super) fn primaries<E: Endpoint + Send + 'static>(
         &self,
-    ) -> Result<Vec<Primary<Counted<E>>>, ReplicationError> {
+    ) -> Result<Vec<Primary<CountedEndpoint<E>>>, ReplicationError> {
         let open = |region| {
             let server = self.primary_server(region);
             let storage = self.storage(server, &format!("primary-{region}"))?;
@@ -126,7 +127,7 @@ impl<'c> Place<'c> {
         (0..self.config.region_count()).map(open).collect()
     }
 
-    /// The backups of a server, that wait for their primaries.
+    /// Opens the backups of a server, which wait for their primaries.
     pub(super) fn backups(
         &self,
         server: usize,
@@ -150,18 +151,19 @@ impl<'c> Place<'c> {
         (0..self.config.regions as usize).map(open).collect()
     }
 
-    /// Joins a primary with its backup, which is served, over ways to the server of that one.
+    /// Connects a primary with its backup, which is being served, over endpoints on the backup's
+    /// server.
     pub(super) fn join<E: Endpoint + Send + 'static>(
         &self,
-        (region, primary): (usize, &Primary<Counted<E>>),
-        shared: &Shared,
-        way_to: impl Fn(usize) -> Result<E, ReplicationError>,
+        (region, primary): (usize, &Primary<CountedEndpoint<E>>),
+        shared: &ReplicationRunState,
+        endpoint_to: impl Fn(usize) -> Result<E, ReplicationError>,
     ) -> Result<(), ReplicationError> {
         let server = self.backup_server(region);
         let place = region - self.first_backed_up(server);
-        let ways = BackupWays {
-            log: Counted::new(way_to(server)?, Arc::clone(&shared.log_traffic)),
-            index: Counted::new(way_to(server)?, Arc::clone(&shared.index_traffic)),
+        let ways = BackupConnections {
+            log: CountedEndpoint::new(endpoint_to(server)?, Arc::clone(&shared.log_traffic)),
+            index: CountedEndpoint::new(endpoint_to(server)?, Arc::clone(&shared.index_traffic)),
             layout: layout(place as u64),
         };
         let added = primary.add_backup(BACKUP, ways);
@@ -171,7 +173,7 @@ impl<'c> Place<'c> {
     }
 }
 
-/// The words of a server's backup with this number.
+/// Returns the memory layout of a server's backup with this number.
 fn layout(place: u64) -> Layout {
     let at = |start| {
         Layout::new(WordAddr::new(NodeId(0), start), SLOT_COUNT).expect("two buffers are enough")
@@ -183,14 +185,14 @@ fn layout(place: u64) -> Layout {
 mod tests {
     use super::*;
 
-    /// Promise: each server is primary of one half of the regions and backup of the other one.
+    /// Promise: each server is primary of one half of the regions and backup of the other half.
     #[test]
     fn servers_back_each_other_up() {
         let config = ReplicationConfig {
             regions: 3,
             ..ReplicationConfig::default()
         };
-        let place = Place::new(&config, ReplicationKind::None, Path::new("nowhere"));
+        let place = RunLocation::new(&config, ReplicationKind::None, Path::new("nowhere"));
         let place = place.expect("no memory is needed");
         let primaries: Vec<_> = (0..6).map(|region| place.primary_server(region)).collect();
         let backups: Vec<_> = (0..6).map(|region| place.backup_server(region)).collect();

@@ -1,4 +1,4 @@
-//! What the threads of a run share: meters, the first failure, and when to end.
+//! State that the threads of a run share: meters, the first failure, and shutdown.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,47 +10,47 @@ use farleaf_replica::BackupCounts;
 use serde::Serialize;
 
 use super::error::ReplicationError;
-use super::processor::Meter;
+use super::processor::PartMeter;
 use super::traffic::Traffic;
 
-/// Servers: each is primary of one half of the regions, and backup of the other one.
+/// Number of servers: each is primary of one half of the regions, and backup of the other half.
 pub(super) const SERVER_COUNT: usize = 2;
 
-/// How often it is looked whether all background work is done.
+/// Time between two checks whether all background work is done.
 const LOOK_INTERVAL: Duration = Duration::from_micros(500);
 
-/// What the threads of a run share.
+/// State that the threads of a run share.
 #[derive(Debug)]
-pub(super) struct Shared {
-    pub(super) meter: Meter,
+pub(super) struct ReplicationRunState {
+    pub(super) meter: PartMeter,
     pub(super) log_traffic: Arc<Traffic>,
     pub(super) index_traffic: Arc<Traffic>,
     first: Mutex<Option<ReplicationError>>,
     has_failed: AtomicBool,
-    /// R4: background work of primaries ends; and then backups do.
+    /// Shutdown flags: background work of primaries ends first, then that of backups.
     pub(super) is_over: [AtomicBool; 2],
-    /// Passes in which the background threads of primaries, and those of backups, have found
-    /// nothing to do, one after the other.
+    /// Number of consecutive passes without work, for each background thread of primaries and of
+    /// backups.
     quiet: [Vec<AtomicU64>; 2],
-    /// Passes in which they have found something.
+    /// Number of passes with work.
     busy_count: AtomicU64,
-    /// What backups have done, by region.
+    /// Work that backups have done, by region.
     backups: Vec<Mutex<BackupCounts>>,
 }
 
-/// Whose background work it is.
+/// Role of a background thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     Primaries,
     Backups,
 }
 
-impl Shared {
-    /// For so many regions, and so many threads of each role.
+impl ReplicationRunState {
+    /// Creates the state for this many regions, and threads of each role.
     pub(super) fn new(region_count: usize, thread_count: usize) -> Self {
         let quiet = || (0..thread_count).map(|_| AtomicU64::new(0)).collect();
         Self {
-            meter: Meter::default(),
+            meter: PartMeter::default(),
             log_traffic: Arc::default(),
             index_traffic: Arc::default(),
             first: Mutex::new(None),
@@ -62,7 +62,7 @@ impl Shared {
         }
     }
 
-    /// Notes a failure; the first one ends the run.
+    /// Records a failure; the first one ends the run.
     pub(super) fn fail(&self, error: ReplicationError) {
         locked(&self.first).get_or_insert(error);
         self.has_failed.store(true, Ordering::Release);
@@ -72,12 +72,12 @@ impl Shared {
         self.has_failed.load(Ordering::Acquire)
     }
 
-    /// The first failure, if there was one.
+    /// Returns the first failure, if there was one.
     pub(super) fn check(&self) -> Result<(), ReplicationError> {
         if !self.has_failed() {
             return Ok(());
         }
-        // Once taken, it is told by who took it.
+        // The first caller gets it and reports it.
         locked(&self.first).take().map_or(Ok(()), Err)
     }
 
@@ -89,7 +89,7 @@ impl Shared {
         self.is_over[role as usize].store(true, Ordering::Release);
     }
 
-    /// A pass of a background thread is over.
+    /// Records that a pass of a background thread is over.
     pub(super) fn note_pass(&self, (role, thread): (Role, usize), has_worked: bool) {
         let quiet = &self.quiet[role as usize][thread];
         if has_worked {
@@ -100,10 +100,10 @@ impl Shared {
         }
     }
 
-    /// Waits until nobody has anything more to do: for a time in which every thread has had two
-    /// passes in a row that found nothing, and none had one that found something. (A thread that
-    /// is in the middle of a step has not had the second one; a step that begins later was made due
-    /// by one that has ended meanwhile.)
+    /// Waits until no background work is left: a period in which every thread has had two
+    /// consecutive passes without work, and no thread a pass with work. (A thread in the middle of
+    /// a step has not completed its second such pass. A step that begins later was made due by one
+    /// that has ended meanwhile.)
     ///
     /// # Errors
     /// The first failure, if there is one.
@@ -126,7 +126,7 @@ impl Shared {
         *locked(&self.backups[region]) = counts;
     }
 
-    /// What all backups have done.
+    /// Returns the work of all backups.
     pub(super) fn backup_work(&self) -> DeviceCounts {
         let all = self.backups.iter();
         all.map(|it| DeviceCounts::from(&locked(it).work)).sum()
@@ -137,10 +137,10 @@ fn locked<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Ends all background threads when it is dropped, by a panic too.
-pub(super) struct Over<'s>(pub(super) &'s Shared);
+/// Ends all background threads when it is dropped, also by a panic.
+pub(super) struct ShutdownGuard<'s>(pub(super) &'s ReplicationRunState);
 
-impl Drop for Over<'_> {
+impl Drop for ShutdownGuard<'_> {
     fn drop(&mut self) {
         self.0.end(Role::Primaries);
         self.0.end(Role::Backups);
@@ -150,17 +150,17 @@ impl Drop for Over<'_> {
 /// Flushes, merges, and bytes from and to devices, of many engines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct DeviceCounts {
-    /// L0s that became trees.
+    /// Number of L0s that became trees.
     pub flush_count: u64,
-    /// Merges.
+    /// Number of merges.
     pub merge_count: u64,
-    /// Bytes read of logs.
+    /// Bytes read from logs.
     pub log_read_size_bytes: u64,
-    /// Bytes written of logs.
+    /// Bytes written to logs.
     pub log_written_size_bytes: u64,
-    /// Bytes read of trees.
+    /// Bytes read from trees.
     pub tree_read_size_bytes: u64,
-    /// Bytes written of trees.
+    /// Bytes written to trees.
     pub tree_written_size_bytes: u64,
 }
 
@@ -178,7 +178,7 @@ impl From<&WorkCounts> for DeviceCounts {
 }
 
 impl DeviceCounts {
-    /// Bytes from and to devices.
+    /// Returns the bytes from and to devices.
     pub const fn size_bytes(&self) -> u64 {
         self.log_read_size_bytes
             + self.log_written_size_bytes
@@ -200,7 +200,7 @@ impl DeviceCounts {
         }
     }
 
-    /// What has come since.
+    /// Returns the difference from an earlier count.
     pub(super) fn since(&self, before: &Self) -> Self {
         self.with(before, |now, before| now - before)
     }

@@ -1,39 +1,39 @@
-//! Latencies, down to one in ten thousand.
+//! Latencies, up to the 99.99th percentile.
 
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
 use crate::workload::OperationKind;
 
-/// Latencies above are recorded as this.
+/// Recorded latencies end here; longer ones count as this.
 const LATENCY_NS_MAX: u64 = 1_000_000_000_000;
-/// The kinds that workloads A to D have.
+/// Kinds of operations of workloads A to D.
 const KINDS: [OperationKind; 3] = [
     OperationKind::Read,
     OperationKind::Update,
     OperationKind::Insert,
 ];
 
-/// The tail of the latencies of one kind of operation.
+/// Tail of the latencies of one kind of operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Tail {
-    /// Which kind.
+    /// Kind of the operation.
     pub operation: OperationKind,
-    /// How many there were.
+    /// Number of operations.
     pub count: u64,
-    /// Of 2 operations one takes longer.
+    /// Median latency in nanoseconds.
     pub p50_ns: u64,
-    /// Of 10.
+    /// Latency exceeded by one in 10 operations, in nanoseconds.
     pub p90_ns: u64,
-    /// Of 100.
+    /// Latency exceeded by one in 100 operations, in nanoseconds.
     pub p99_ns: u64,
-    /// Of 1,000.
+    /// Latency exceeded by one in 1,000 operations, in nanoseconds.
     pub p999_ns: u64,
-    /// Of 10,000.
+    /// Latency exceeded by one in 10,000 operations, in nanoseconds.
     pub p9999_ns: u64,
 }
 
-/// What one thread, or all of them, have noted.
+/// Histograms of one thread, or of all.
 #[derive(Clone, Debug)]
 pub(super) struct Tails([Histogram<u64>; KINDS.len()]);
 
@@ -58,7 +58,7 @@ impl Tails {
         }
     }
 
-    /// Of the kinds that there were.
+    /// Returns the tails of the kinds that occurred.
     pub(super) fn report(&self) -> Vec<Tail> {
         let all = KINDS.into_iter().zip(&self.0);
         let there = all.filter(|(_, histogram)| !histogram.is_empty());
@@ -83,7 +83,7 @@ impl Tails {
 mod tests {
     use super::*;
 
-    /// Promise: what was noted of a kind is told of it, and kinds that were not there are not.
+    /// Promise: each kind has its own latencies, and kinds that did not occur are left out.
     #[test]
     fn kinds_are_apart() {
         let (mut all, mut other) = (Tails::new(), Tails::new());

@@ -1,41 +1,41 @@
-//! The background threads of a server: those that do the work of all of its primaries, and those
+//! Background threads of a server: those that share the work of all of its primaries, and those
 //! that serve its backups, each its own.
 //!
-//! Clocks of threads are read behind each step, and behind a pass over all regions that found
-//! nothing: a look that finds nothing takes less than the clock. So the few looks between two steps
-//! of one pass count for the step behind them.
+//! A thread's clock is read after each step, and after a pass over all regions that found no work:
+//! a poll without work takes less time than the clock. The few polls between two steps of one pass
+//! thus count for the step after them.
 
 use std::thread;
 use std::time::Duration;
 
 use farleaf_fabric::Endpoint;
 use farleaf_fabric::mapped::MappedEndpoint;
-use farleaf_lsm::engine::Worked;
-use farleaf_replica::{Backup, BackupCounts, Primary, PrimaryWorked};
+use farleaf_lsm::engine::WorkDone;
+use farleaf_replica::{Backup, BackupCounts, Primary, PrimaryWorkDone};
 
 use super::error::ReplicationError;
-use super::processor::{Lap, Part};
-use super::shared::{Role, Shared};
+use super::processor::{Part, ThreadStopwatch};
+use super::shared::{ReplicationRunState, Role};
 
-/// Who has found nothing to do looks again after so long.
-const REST: Duration = Duration::from_millis(1);
+/// Time after which an idle thread polls again.
+const IDLE_SLEEP: Duration = Duration::from_millis(1);
 
-/// Does the background work of a server's primaries, a step of each in turn, until it is told to
-/// end. Threads of one server begin at different primaries.
-pub(super) fn tend_primaries<E: Endpoint + Send + 'static>(
-    shared: &Shared,
+/// Executes the background work of a server's primaries, a step of each in turn, until shutdown.
+/// Threads of one server begin at different primaries.
+pub(super) fn run_primary_background<E: Endpoint + Send + 'static>(
+    shared: &ReplicationRunState,
     (server, thread): (usize, usize),
     primaries: &[Primary<E>],
 ) {
     let (before, from) = primaries.split_at(thread % primaries.len().max(1));
-    let mut lap = Lap::begin();
+    let mut lap = ThreadStopwatch::begin();
     while !shared.is_over(Role::Primaries) {
         let mut has_worked = false;
         for primary in from.iter().chain(before) {
             let part = match primary.maintain() {
-                Ok(PrimaryWorked::Engine(Worked::Nothing)) => continue,
-                Ok(PrimaryWorked::Engine(_)) => Part::PrimaryIndex,
-                Ok(PrimaryWorked::Shipped) => Part::Sending,
+                Ok(PrimaryWorkDone::Engine(WorkDone::Nothing)) => continue,
+                Ok(PrimaryWorkDone::Engine(_)) => Part::PrimaryIndex,
+                Ok(PrimaryWorkDone::Shipped) => Part::Sending,
                 Err(error) => {
                     let what = format!("background work of server {server}");
                     shared.fail(ReplicationError::replica(what)(error));
@@ -49,19 +49,18 @@ pub(super) fn tend_primaries<E: Endpoint + Send + 'static>(
     }
 }
 
-/// Serves backups of a server, of the regions from one on, until it is told to end. Gives them
-/// back.
+/// Serves backups of a server, from a first region on, until shutdown. Returns them.
 ///
-/// One that has failed is served no more: its primary learns of it, and of whatever else ends a run
-/// nobody waits for it (R4).
+/// A failed backup is not served any longer: its primary learns of it. After any other error that
+/// ends the run, no thread waits for the backup.
 pub(super) fn serve_backups(
-    shared: &Shared,
+    shared: &ReplicationRunState,
     (thread, first_region): (usize, usize),
     mut backups: Vec<Backup<MappedEndpoint>>,
 ) -> Vec<Backup<MappedEndpoint>> {
     let mut known: Vec<BackupCounts> = backups.iter().map(Backup::counts).collect();
     let mut has_failed = vec![false; backups.len()];
-    let mut lap = Lap::begin();
+    let mut lap = ThreadStopwatch::begin();
     while !shared.is_over(Role::Backups) {
         let mut has_worked = false;
         for (place, backup) in backups.iter_mut().enumerate() {
@@ -89,19 +88,28 @@ pub(super) fn serve_backups(
     backups
 }
 
-fn rest(shared: &Shared, whose: (Role, usize), has_worked: bool, lap: &mut Lap) {
+fn rest(
+    shared: &ReplicationRunState,
+    whose: (Role, usize),
+    has_worked: bool,
+    lap: &mut ThreadStopwatch,
+) {
     shared.note_pass(whose, has_worked);
     if !has_worked {
         shared.meter.add(Part::Looking, lap.end());
-        thread::sleep(REST);
+        thread::sleep(IDLE_SLEEP);
     }
 }
 
-/// A step of a backup is one segment of the log, one request or one step of its own background
-/// work. A request can take the log in that it needs, and a segment of the log goes into L0 where
-/// trees are built: a step's processor time is shared out as the times are that the backup has
-/// counted.
-fn note_step(shared: &Shared, (before, after): (&BackupCounts, &BackupCounts), time_ns: u64) {
+/// Records a backup's step: one segment of the log, one request or one step of its own background
+/// work. A request may include receiving the log that it needs, and a log segment goes into L0
+/// where trees are built. A step's processor time is therefore divided in proportion to the times
+/// that the backup has counted.
+fn note_step(
+    shared: &ReplicationRunState,
+    (before, after): (&BackupCounts, &BackupCounts),
+    time_ns: u64,
+) {
     let log_ns = after.log_time_ns - before.log_time_ns;
     let feed_ns = after.feed_time_ns - before.feed_time_ns;
     let request_ns = after.request_time_ns - before.request_time_ns;
@@ -137,7 +145,7 @@ mod tests {
         }
     }
 
-    /// Promise: a step's time goes to what was done in it, and all of it to something.
+    /// Promise: a step's time is divided over the work in it, completely.
     #[test]
     fn steps_are_shared_out() {
         for (after, [log, received, built]) in [
@@ -147,7 +155,7 @@ mod tests {
             (counts(1, [25, 0, 100]), [10, 30, 0]),
             (counts(0, [0, 0, 0]), [0, 0, 40]),
         ] {
-            let shared = Shared::new(1, 1);
+            let shared = ReplicationRunState::new(1, 1);
             note_step(&shared, (&BackupCounts::default(), &after), 40);
             let times = shared.meter.times();
             let found = [Part::BackupLog, Part::BackupReceived, Part::BackupBuilt];

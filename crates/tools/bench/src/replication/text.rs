@@ -1,4 +1,4 @@
-//! Rows and ratios as text, within 100 columns.
+//! Formats rows and ratios as text, within 100 columns.
 
 use std::collections::BTreeMap;
 
@@ -46,7 +46,7 @@ const RATIOS: Columns<4> = Columns {
     word_count: 2,
 };
 
-/// What is run.
+/// Returns the settings of the runs.
 pub fn header_text(config: &ReplicationConfig) -> String {
     format!(
         "{} + {} regions on two servers, {} records, values {}, {} operations, {} client threads\n\
@@ -70,8 +70,8 @@ pub fn header_text(config: &ReplicationConfig) -> String {
     )
 }
 
-/// Medians of the rounds, by phase and kind: throughput, amplification and tails, and below that
-/// processor time for an operation, by part.
+/// Returns medians of the rounds, by phase and kind: throughput, amplification and tails, followed
+/// by processor time per operation, by part.
 pub fn rows_text(rows: &[ReplicationRow]) -> String {
     let mut groups: BTreeMap<(ReplicationPhase, ReplicationKind), Vec<&ReplicationRow>> =
         BTreeMap::new();
@@ -128,7 +128,7 @@ pub fn rows_text(rows: &[ReplicationRow]) -> String {
     text
 }
 
-/// What sending is worth, beside the paper; nothing without both kinds.
+/// Returns the ratios, compared with the paper; nothing without both kinds.
 pub fn ratios_text(ratios: &[Ratio]) -> String {
     if ratios.is_empty() {
         return String::new();

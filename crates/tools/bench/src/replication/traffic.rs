@@ -1,23 +1,24 @@
-//! What goes over the network: an endpoint that counts its verbs, and times some of them.
+//! Network traffic: an endpoint that counts its verbs, and times some of them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use farleaf_base::{NodeId, WordAddr};
 use farleaf_executor::Wait;
 use farleaf_fabric::{Batch, BatchError, Counters, Endpoint};
-use farleaf_types::{NodeId, WordAddr};
 
 use super::processor::thread_time_ns;
 
-/// An atomic takes its operands there, or its word back.
+/// Bytes of an atomic: its operands there, or its word back.
 const ATOMIC_SIZE_BYTES: u64 = 8;
-/// Of small batches one of so many is timed: two looks at a thread's clock would be much of one.
+/// One in this many small batches is timed: reading a thread's clock twice would take much of a
+/// batch's time.
 const TIMED_EVERY: u64 = 16;
-/// Batches of so many words are large, and timed all.
+/// Batches of at least this many words are large, and all timed.
 const LARGE_SIZE_WORDS: u64 = 1024;
 
-/// What goes over the ways of one kind, both directions.
+/// Traffic of all endpoints of one kind, in both directions.
 #[derive(Debug, Default)]
 pub(super) struct Traffic {
     batch_count: AtomicU64,
@@ -28,7 +29,7 @@ pub(super) struct Traffic {
     large_ns: AtomicU64,
 }
 
-/// The same at a moment.
+/// Traffic at a moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct TrafficCounts {
     pub(super) batch_count: u64,
@@ -65,7 +66,7 @@ impl Traffic {
 }
 
 impl TrafficCounts {
-    /// What has come since.
+    /// Returns the difference from an earlier count.
     pub(super) const fn since(&self, before: &Self) -> Self {
         Self {
             batch_count: self.batch_count - before.batch_count,
@@ -77,8 +78,8 @@ impl TrafficCounts {
         }
     }
 
-    /// Processor time of all batches: of large ones as it was, of small ones as those say that were
-    /// timed.
+    /// Returns the processor time of all batches: measured for large ones, estimated from the timed
+    /// ones for small ones.
     pub(super) fn processor_ns(&self) -> u64 {
         let mean_ns = self.timed_ns as f64 / self.timed_count.max(1) as f64;
         let small_count = self.batch_count.saturating_sub(self.large_count);
@@ -87,26 +88,26 @@ impl TrafficCounts {
         self.large_ns + small_ns
     }
 
-    /// That of large ones.
+    /// Returns the processor time of large batches.
     pub(super) const fn large_ns(&self) -> u64 {
         self.large_ns
     }
 }
 
-/// A way over any fabric, counted.
+/// Endpoint over any fabric, with counted traffic.
 #[derive(Debug)]
-pub(super) struct Counted<E> {
+pub(super) struct CountedEndpoint<E> {
     inner: E,
     traffic: Arc<Traffic>,
 }
 
-impl<E> Counted<E> {
+impl<E> CountedEndpoint<E> {
     pub(super) const fn new(inner: E, traffic: Arc<Traffic>) -> Self {
         Self { inner, traffic }
     }
 }
 
-impl<E: Endpoint> Endpoint for Counted<E> {
+impl<E: Endpoint> Endpoint for CountedEndpoint<E> {
     async fn execute(&self, batch: &mut Batch) -> Result<(), BatchError> {
         let before = *batch.cost();
         let number = self.traffic.batch_count.fetch_add(1, Ordering::Relaxed);
@@ -116,7 +117,7 @@ impl<E: Endpoint> Endpoint for Counted<E> {
         let since_ns = if is_timed { thread_time_ns() } else { 0 };
         let executed = self.inner.execute(batch).await;
         if is_timed {
-            // Between the polls nobody but who waits for it has this thread.
+            // Between the polls only this batch's waiter runs on this thread.
             self.traffic
                 .note_time(thread_time_ns() - since_ns, is_large);
         }
@@ -150,24 +151,24 @@ impl<E: Endpoint> Endpoint for Counted<E> {
         self.inner.counters()
     }
 
-    fn region_word_count(&self, node: NodeId) -> Option<u64> {
-        self.inner.region_word_count(node)
+    fn memory_word_count(&self, node: NodeId) -> Option<u64> {
+        self.inner.memory_word_count(node)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use farleaf_executor::block_on;
-    use farleaf_fabric::mapped::{MappedEndpoint, MappedRegion};
+    use farleaf_fabric::mapped::{MappedEndpoint, MappedMemory};
 
     use super::*;
 
-    /// Promise: bytes of both directions are counted, those of a batch that is used again once.
+    /// Promise: bytes of both directions are counted, and those of a reused batch once per use.
     #[test]
     fn bytes_are_counted_once() {
-        let region = Arc::new(MappedRegion::anonymous(8192).expect("memory"));
+        let region = Arc::new(MappedMemory::anonymous(8192).expect("memory"));
         let traffic = Arc::new(Traffic::default());
-        let way = Counted::new(MappedEndpoint::new(region), Arc::clone(&traffic));
+        let open_endpoint = CountedEndpoint::new(MappedEndpoint::new(region), Arc::clone(&traffic));
         let at = |index| WordAddr::new(NodeId(0), index);
         let mut batch = Batch::new();
         for _ in 0..2 {
@@ -175,7 +176,11 @@ mod tests {
             batch.write(at(0), &[1, 2, 3]);
             batch.compare_swap(at(9), 0, 0);
             batch.read(at(1), 2);
-            block_on(way.execute(&mut batch), way.completions()).expect("in the region");
+            block_on(
+                open_endpoint.execute(&mut batch),
+                open_endpoint.completions(),
+            )
+            .expect("in the region");
         }
         let counts = traffic.counts();
         assert_eq!(
@@ -187,7 +192,11 @@ mod tests {
         batch.write(at(0), &[1; 500]);
         batch.write(at(0), &[2; 500]);
         batch.read(at(0), 24);
-        block_on(way.execute(&mut batch), way.completions()).expect("in the region");
+        block_on(
+            open_endpoint.execute(&mut batch),
+            open_endpoint.completions(),
+        )
+        .expect("in the region");
         assert_eq!(traffic.counts().large_count, 1);
         assert!(traffic.counts().processor_ns() >= traffic.counts().large_ns());
         assert_eq!(counts.since(&counts).size_bytes, 0);

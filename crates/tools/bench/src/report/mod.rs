@@ -1,8 +1,9 @@
-//! What a run measured: recorded by each thread, merged at the end, shown as a table or as JSON.
+//! Reports: results of a run, recorded by each thread, merged at the end, and formatted as a table
+//! or as JSON.
 //!
-//! [`RunRecorder`] is a thread's own and costs about 10 ns an operation; [`RunReport`] is what a
-//! run leaves behind, one JSON object a run; [`run_table`] and [`comparison_table`] show reports
-//! within 100 columns.
+//! [`RunRecorder`] belongs to one thread and costs about 10 ns per operation. [`RunReport`] is the
+//! result of a run, one JSON object. [`run_table`] and [`comparison_table`] format reports within
+//! 100 columns.
 
 pub(crate) mod columns;
 pub(crate) mod quantity;

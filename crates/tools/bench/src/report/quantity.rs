@@ -1,26 +1,26 @@
-//! Quantities as people read them: three significant digits and a unit.
+//! Formats quantities with three significant digits and a unit.
 
 const SECONDS: [(f64, &str); 4] = [(1.0, "ns"), (1e3, "µs"), (1e6, "ms"), (1e9, "s")];
 const BYTES: [(f64, &str); 4] = [(1.0, "B"), (1e3, "kB"), (1e6, "MB"), (1e9, "GB")];
 const COUNTS: [(f64, &str); 3] = [(1e6, "M"), (1e9, "G"), (1e12, "T")];
 const RATES: [(f64, &str); 4] = [(1.0, "/s"), (1e3, "k/s"), (1e6, "M/s"), (1e9, "G/s")];
 
-/// `850 ns`, `12.3 µs`, `4.00 s`.
+/// Formats a latency: `850 ns`, `12.3 µs`, `4.00 s`.
 pub(crate) fn latency(nanoseconds: u64) -> String {
     scaled(nanoseconds as f64, nanoseconds < 1_000, &SECONDS)
 }
 
-/// `176 B`, `1.54 kB`.
+/// Formats a size: `176 B`, `1.54 kB`.
 pub(crate) fn bytes(bytes: f64) -> String {
     scaled(bytes, false, &BYTES)
 }
 
-/// `1.23 M/s`.
+/// Formats a rate: `1.23 M/s`.
 pub(crate) fn rate(per_second: f64) -> String {
     scaled(per_second, false, &RATES)
 }
 
-/// `99.3 %`; less than all is never shown as `100 %`.
+/// Formats a percentage: `99.3 %`; less than all is never shown as `100 %`.
 pub(crate) fn percentage(fraction: f64) -> String {
     if fraction >= 1.0 {
         "100 %".to_owned()
@@ -29,7 +29,7 @@ pub(crate) fn percentage(fraction: f64) -> String {
     }
 }
 
-/// `10,000,000`.
+/// Formats a count: `10,000,000`.
 pub(crate) fn count(count: u64) -> String {
     let digits = count.to_string();
     let mut grouped = String::with_capacity(digits.len() * 4 / 3);
@@ -42,7 +42,7 @@ pub(crate) fn count(count: u64) -> String {
     grouped
 }
 
-/// Exact up to ten million, then `12.3 M`.
+/// Formats a count exactly up to ten million, then as `12.3 M`.
 pub(crate) fn short_count(number: u64) -> String {
     if number < 10_000_000 {
         count(number)

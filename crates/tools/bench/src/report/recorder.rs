@@ -1,4 +1,4 @@
-//! What a thread notes of each operation.
+//! Recorder of a thread's operations.
 
 use std::collections::BTreeMap;
 use std::ops::AddAssign;
@@ -8,26 +8,27 @@ use hdrhistogram::Histogram;
 use super::{FarCosts, KindReport, LatencySummary};
 use crate::workload::OperationKind;
 
-/// Latencies are kept to three significant digits.
+/// Significant digits of recorded latencies.
 const SIGNIFICANT_DIGITS: u8 = 3;
 
-/// Latencies above 1,000 s are recorded as 1,000 s (the maximum stays exact).
+/// Greatest recorded latency: those above 1,000 s are recorded as 1,000 s (the maximum stays
+/// exact).
 const LATENCY_NS_MAX: u64 = 1_000_000_000_000;
 
-/// What one operation cost on the fabric.
+/// Cost of one operation on the fabric.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OperationCost {
-    /// Batches that were awaited one after the other.
+    /// Batches awaited one after the other.
     pub round_trips: u64,
-    /// Payload of READs, in bytes; the words of atomics are not counted.
+    /// Payload of READs in bytes; the words of atomics are not counted.
     pub bytes_read: u64,
-    /// Payload of WRITEs, in bytes; the words of atomics are not counted.
+    /// Payload of WRITEs in bytes; the words of atomics are not counted.
     pub bytes_written: u64,
-    /// Leaf images that were read.
+    /// Number of leaf images read.
     pub leaves_read: u64,
     /// Compare-and-swaps and fetch-and-adds.
     pub atomics: u64,
-    /// Rounds done again: torn images and locks that were taken.
+    /// Repeated rounds: torn images and locks that were taken.
     pub retries: u64,
     /// Links followed, from leaves and inner nodes that have split or moved.
     pub links: u64,
@@ -61,18 +62,18 @@ impl AddAssign for OperationCost {
     }
 }
 
-/// What a thread notes of one kind of operation. About 250 kB, most of it the histogram.
+/// Recorder of one kind of operation. About 250 kB, mostly the histogram.
 #[derive(Clone, Debug)]
 pub struct KindRecorder {
     latencies_ns: Histogram<u64>,
     latency_ns_max: u64,
-    /// `None`: no cost was noted.
+    /// Total cost; `None` if no cost was recorded.
     total: Option<OperationCost>,
     one_leaf_count: u64,
 }
 
 impl KindRecorder {
-    /// A recorder without operations.
+    /// Creates a recorder without operations.
     pub fn new() -> Self {
         let latencies_ns = Histogram::new_with_bounds(1, LATENCY_NS_MAX, SIGNIFICANT_DIGITS)
             .expect("the bounds are constants that the histogram accepts");
@@ -84,7 +85,7 @@ impl KindRecorder {
         }
     }
 
-    /// Notes one operation. About 5 ns.
+    /// Records one operation. Costs about 5 ns.
     #[inline]
     pub fn record(&mut self, latency_ns: u64, cost: OperationCost) {
         self.record_time(latency_ns);
@@ -92,19 +93,20 @@ impl KindRecorder {
         self.one_leaf_count += u64::from(cost.leaves_read == 1);
     }
 
-    /// Notes one operation whose cost is not known: either no operation's is, or all are.
+    /// Records one operation without its cost; either no operation or every one has its cost
+    /// recorded.
     #[inline]
     pub fn record_time(&mut self, latency_ns: u64) {
         self.latencies_ns.saturating_record(latency_ns);
         self.latency_ns_max = self.latency_ns_max.max(latency_ns);
     }
 
-    /// How many operations were noted.
+    /// Returns the number of recorded operations.
     pub fn count(&self) -> u64 {
         self.latencies_ns.len()
     }
 
-    /// Adds what another thread noted.
+    /// Adds the operations of another recorder.
     pub fn merge(&mut self, other: &Self) {
         self.latencies_ns
             .add(&other.latencies_ns)
@@ -116,7 +118,7 @@ impl KindRecorder {
         self.one_leaf_count += other.one_leaf_count;
     }
 
-    /// The summary for the report; means over no operations are 0.
+    /// Returns the summary for the report; means over no operations are 0.
     pub fn report(&self) -> KindReport {
         let count = self.count();
         let mean = |sum: u64| {
@@ -126,7 +128,7 @@ impl KindRecorder {
                 sum as f64 / count as f64
             }
         };
-        // The histogram answers with the upper end of a bucket, which may exceed the maximum.
+        // The histogram returns the upper end of a bucket, which may exceed the maximum.
         let quantile = |share| {
             self.latencies_ns
                 .value_at_quantile(share)
@@ -160,23 +162,23 @@ impl Default for KindRecorder {
     }
 }
 
-/// What a thread notes of its run: a recorder for each kind of operation that occurs.
+/// Recorder of a thread's run: one recorder for each kind of operation that occurs.
 #[derive(Clone, Debug, Default)]
 pub struct RunRecorder {
     by_kind: [Option<Box<KindRecorder>>; OperationKind::ALL.len()],
-    /// Operations that failed or yielded something wrong.
+    /// Operations that failed or returned a wrong answer.
     pub errors: u64,
-    /// Operations that did not find what must be there.
+    /// Operations that did not find an existing record.
     pub missing: u64,
 }
 
 impl RunRecorder {
-    /// A recorder without operations.
+    /// Creates a recorder without operations.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Notes one operation that finished, right or wrong. The first one of a kind allocates.
+    /// Records one operation that finished, right or wrong. The first one of a kind allocates.
     #[inline]
     pub fn record(&mut self, kind: OperationKind, latency_ns: u64, cost: OperationCost) {
         self.by_kind[kind as usize]
@@ -184,7 +186,7 @@ impl RunRecorder {
             .record(latency_ns, cost);
     }
 
-    /// Notes one operation whose cost is not known.
+    /// Records one operation without its cost.
     #[inline]
     pub fn record_time(&mut self, kind: OperationKind, latency_ns: u64) {
         self.by_kind[kind as usize]
@@ -192,7 +194,7 @@ impl RunRecorder {
             .record_time(latency_ns);
     }
 
-    /// Adds what another thread noted.
+    /// Adds the operations of another thread.
     pub fn merge(&mut self, other: &Self) {
         for (mine, theirs) in self.by_kind.iter_mut().zip(&other.by_kind) {
             if let Some(theirs) = theirs {
@@ -203,7 +205,7 @@ impl RunRecorder {
         self.missing += other.missing;
     }
 
-    /// How many operations were noted.
+    /// Returns the number of recorded operations.
     pub fn operation_count(&self) -> u64 {
         self.by_kind
             .iter()
@@ -212,7 +214,7 @@ impl RunRecorder {
             .sum()
     }
 
-    /// The summaries of the kinds that occurred.
+    /// Returns the summaries of the kinds that occurred.
     pub fn operations_by_kind(&self) -> BTreeMap<OperationKind, KindReport> {
         let recorders = OperationKind::ALL.into_iter().zip(&self.by_kind);
         let recorded =
@@ -237,8 +239,8 @@ mod tests {
         }
     }
 
-    /// Promise: percentiles have three significant digits, the maximum is exact, also beyond what
-    /// the histogram holds.
+    /// Promise: percentiles have three significant digits; the maximum is exact, even above the
+    /// histogram's range.
     #[test]
     fn percentiles_have_three_digits_and_the_maximum_is_exact() {
         let mut recorder = KindRecorder::new();
@@ -287,7 +289,7 @@ mod tests {
         );
     }
 
-    /// Promise: threads merged at the end report what one thread would have.
+    /// Promise: merged threads report the same as one thread would have.
     #[test]
     fn merged_threads_report_what_one_would_have() {
         let mut whole = RunRecorder::new();
@@ -314,7 +316,7 @@ mod tests {
         assert_eq!((merged.errors, merged.missing), (3, 6));
     }
 
-    /// Promise: where no cost was noted none is told, of threads together, too.
+    /// Promise: without recorded costs the report has none, also after a merge.
     #[test]
     fn costs_that_are_not_known_are_none() {
         let mut recorder = KindRecorder::new();
@@ -327,7 +329,7 @@ mod tests {
         );
     }
 
-    /// Promise: no operations make zeros, not NaN, which JSON does not know.
+    /// Promise: without operations the report has zeros, not NaN, which JSON does not have.
     #[test]
     fn no_operations_make_zeros() {
         let report = KindRecorder::new().report();

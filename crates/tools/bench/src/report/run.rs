@@ -1,4 +1,4 @@
-//! The report of a run, whose JSON form other tools read: names are not changed.
+//! Report of a run, whose JSON form other tools read: names must not change.
 
 use std::collections::BTreeMap;
 
@@ -6,47 +6,47 @@ use serde::{Deserialize, Serialize};
 
 use crate::workload::OperationKind;
 
-/// What a run was and what it measured; one JSON object with these field names.
+/// Settings and results of a run; one JSON object with these field names.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunReport {
-    /// The letter of the YCSB core workload.
+    /// Letter of the YCSB core workload.
     pub workload: String,
-    /// The search layer; `lsm`: the table is persistent.
+    /// Search layer; `lsm` for a persistent table.
     pub index: String,
-    /// The fabric; of a persistent table `tcp`, by which clients ask its servers.
+    /// Fabric; `tcp` for a persistent table, as clients use it to reach the servers.
     pub fabric: String,
-    /// The data set, as [`Dataset`](crate::dataset::Dataset) writes its name.
+    /// Data set, by the name that [`Dataset`](crate::dataset::Dataset) writes.
     pub dataset: String,
-    /// The request distribution.
+    /// Request distribution.
     pub distribution: String,
-    /// How many records were loaded.
+    /// Number of loaded records.
     pub records: u64,
-    /// How many operations were run.
+    /// Number of operations.
     pub operations: u64,
-    /// How many threads ran them.
+    /// Number of threads.
     pub threads: u64,
-    /// The seed of data set and operations.
+    /// Seed of data set and operations.
     pub seed: u64,
-    /// The commit of the code that ran.
+    /// Commit of the code that ran.
     pub commit: String,
-    /// Whether times are those of a model, not of a clock.
+    /// Whether times are modelled, not measured.
     pub modelled: bool,
-    /// All operations over the time from the first to the last.
+    /// Throughput: all operations over the time from the first to the last.
     pub throughput_ops_per_s: f64,
-    /// What a compute node holds of the search layer, all counted, for each key; of a table in far
+    /// Bytes per key that a compute node holds of the search layer, in total; of a table in far
     /// memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata_bytes_per_key: Option<f64>,
-    /// What the memory nodes hold, all counted, for each key; of a table in far memory.
+    /// Bytes per key that the memory nodes hold, in total; of a table in far memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_bytes_per_key: Option<f64>,
-    /// Operations that failed or yielded something wrong.
+    /// Operations that failed or returned a wrong answer.
     pub errors: u64,
-    /// Operations that did not find what must be there.
+    /// Operations that did not find an existing record.
     pub missing: u64,
-    /// Each kind of operation that occurred.
+    /// Results of each kind of operation that occurred.
     pub operations_by_kind: BTreeMap<OperationKind, KindReport>,
-    /// Slots in a leaf.
+    /// Slots of a leaf.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slots: Option<u64>,
     /// Size of keys, of a table of byte strings.
@@ -55,120 +55,119 @@ pub struct RunReport {
     /// Sizes of its values: bytes, or the name of a mix.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value_size: Option<String>,
-    /// How many fields a value has of which an update changes one, where it has several.
+    /// Number of fields of a value, of which an update changes one, if there are several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub field_count: Option<u64>,
     /// Size of its pages.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub page_size_bytes: Option<u64>,
-    /// The largest value that lies in one.
+    /// Size of the largest value that is stored in a page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inline_value_size_bytes: Option<u64>,
-    /// How full loading makes leaves, in percent.
+    /// Percentage of a leaf's slots that the load fills.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fill_percent: Option<u64>,
-    /// The error bound of learned models, in keys.
+    /// Error bound of learned models, in keys.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub epsilon: Option<f64>,
     /// Operations that each thread keeps in flight.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub in_flight: Option<u64>,
-    /// Over how many pools the table was, where it was over several.
+    /// Number of pools of the table, if there are several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partitions: Option<u64>,
-    /// The most bytes that a session held of the search layer, where there was a limit.
+    /// Metadata budget of a session in bytes, if there was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata_budget_bytes: Option<u64>,
-    /// Links that a lookup in a cached tree may follow before the tree is read anew, where that was
-    /// chosen.
+    /// Links that a lookup in a cached tree may follow before it rereads the tree, if this was set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub link_count_max: Option<u32>,
-    /// What sessions kept of models that the memory node trains, where it does.
+    /// Part of the models that sessions cached, if the memory node trains them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model_cache: Option<String>,
-    /// How often these models did not lead to a key, so the memory node was asked, where there are
-    /// some.
+    /// Number of keys to which these models did not lead, so that the memory node was asked, if
+    /// there are such models.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fallback_count: Option<u64>,
-    /// What there is to tell of a persistent table alone.
+    /// Results that only persistent tables have.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub persistent: Option<PersistentReport>,
 }
 
-/// What a persistent table was, and what its load took.
+/// Settings of a persistent table, and the cost of its load.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PersistentReport {
-    /// How many servers had each record.
+    /// Number of servers that had each record.
     pub replicas: u64,
-    /// How many regions the table was cut into.
+    /// Number of regions of the table.
     pub regions: u64,
-    /// When writes were acknowledged: `memory` or `sync`.
+    /// Durability of acknowledged writes: `memory` or `sync`.
     pub durability: String,
-    /// Whose servers they were: `own`, started by the benchmark, or those of a `cluster`.
+    /// Origin of the servers: `own` if the benchmark started them, or `cluster`.
     pub servers: String,
-    /// Records loaded over the time that took, by all threads.
+    /// Records loaded per second, by all threads.
     pub load_records_per_s: f64,
-    /// What the load has had the devices of own servers write and read, for each record.
+    /// Device bytes per record of own servers during the load.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load_device: Option<DeviceReport>,
-    /// The same of the workload's operations, for each of them.
+    /// Device bytes per operation of own servers during the workload.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<DeviceReport>,
 }
 
-/// Bytes of files of all servers together, for each record or operation. What is left to do in the
-/// background at the end is not in it.
+/// Bytes of files of all servers together, per record or operation. Background work that is left at
+/// the end is not included.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DeviceReport {
-    /// Bytes read.
+    /// Mean bytes read.
     pub bytes_read_mean: f64,
-    /// Bytes written.
+    /// Mean bytes written.
     pub bytes_written_mean: f64,
 }
 
-/// What one kind of operation took.
+/// Results of one kind of operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct KindReport {
-    /// How many there were.
+    /// Number of operations.
     pub count: u64,
-    /// How long they took.
+    /// Latencies of the operations.
     pub latency_ns: LatencySummary,
-    /// What they cost in far memory, the fields beside those above; `None`: the table is not there,
-    /// or there were none.
+    /// Costs in far memory, as fields beside those above; `None` if the table is elsewhere, or
+    /// there were no operations.
     #[serde(flatten)]
     pub far: Option<FarCosts>,
 }
 
 impl KindReport {
-    /// What they cost, of a table in far memory.
+    /// Returns the costs, of a table in far memory.
     ///
     /// # Panics
-    /// They were of another one.
+    /// The table was not in far memory.
     pub fn far_costs(&self) -> FarCosts {
         self.far.expect("operations in far memory have costs")
     }
 }
 
-/// What one operation of a kind costs in far memory.
+/// Costs of one kind of operation in far memory, per operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FarCosts {
-    /// Round trips of one.
+    /// Mean round trips.
     pub round_trips_mean: f64,
-    /// Bytes that one read.
+    /// Mean bytes read.
     pub bytes_read_mean: f64,
-    /// Bytes that one wrote.
+    /// Mean bytes written.
     pub bytes_written_mean: f64,
-    /// Leaves that one read.
+    /// Mean number of leaves read.
     pub leaves_read_mean: f64,
-    /// The share of those that read exactly one leaf.
+    /// Share of operations that read exactly one leaf.
     pub one_leaf_fraction: f64,
-    /// Compare-and-swaps and fetch-and-adds of one.
+    /// Mean number of compare-and-swaps and fetch-and-adds.
     #[serde(default)]
     pub atomics_mean: f64,
-    /// Rounds that one did again: torn images and locks that were taken.
+    /// Mean number of repeated rounds: torn images and locks that were taken.
     #[serde(default)]
     pub retries_mean: f64,
-    /// Links that one followed, from leaves and inner nodes that have split or moved.
+    /// Mean number of links followed, from leaves and inner nodes that have split or moved.
     #[serde(default)]
     pub links_mean: f64,
 }
@@ -176,18 +175,18 @@ pub struct FarCosts {
 /// Latencies in nanoseconds, to three significant digits; the maximum is exact.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LatencySummary {
-    /// The median.
+    /// Median latency.
     pub p50: u64,
-    /// 99 of 100 are not above it.
+    /// 99th percentile of the latency.
     pub p99: u64,
-    /// 999 of 1,000 are not above it.
+    /// 99.9th percentile of the latency.
     pub p999: u64,
-    /// The longest.
+    /// Longest latency.
     pub max: u64,
 }
 
 impl RunReport {
-    /// The kind of operation that occurred most, the first one of [`OperationKind`] if several did.
+    /// Returns the most frequent kind of operation; of several, the first one of [`OperationKind`].
     pub fn main_kind(&self) -> Option<(OperationKind, &KindReport)> {
         let kinds = self.operations_by_kind.iter().rev();
         kinds
@@ -196,9 +195,10 @@ impl RunReport {
     }
 }
 
-/// The reports as JSON: one object a line, each line ended.
+/// Formats the reports as JSON: one object per line, each line ended.
 ///
-/// Errors: none that a report with finite numbers can cause; a NaN becomes `null`.
+/// # Errors
+/// None for a report with finite numbers; a NaN becomes `null`.
 pub fn to_json_lines(reports: &[RunReport]) -> serde_json::Result<String> {
     let mut lines = String::new();
     for report in reports {
@@ -212,7 +212,7 @@ pub fn to_json_lines(reports: &[RunReport]) -> serde_json::Result<String> {
 pub(super) mod tests {
     use super::*;
 
-    /// A run with numbers of all magnitudes.
+    /// Returns a report with numbers of all magnitudes.
     pub(in super::super) fn example() -> RunReport {
         let kind = |count, p50, one_leaf_fraction| KindReport {
             count,
@@ -273,7 +273,7 @@ pub(super) mod tests {
         }
     }
 
-    /// One on a persistent table.
+    /// Returns a report of a persistent table.
     pub(in super::super) fn persistent_example() -> RunReport {
         let mut report = example();
         (report.index, report.fabric) = ("lsm".to_owned(), "tcp".to_owned());
@@ -300,7 +300,7 @@ pub(super) mod tests {
         report
     }
 
-    /// Promise: the JSON names and their order, which other tools rely on.
+    /// Promise: the JSON names and their order do not change; other tools rely on them.
     #[test]
     fn golden_json() {
         let mut report = example();
@@ -334,8 +334,8 @@ pub(super) mod tests {
         assert_eq!(to_json_lines(&[report]).expect("finite"), more);
     }
 
-    /// Promise: of a persistent table, what is of far memory is absent, and not zero; what it has
-    /// of its own is there, that of own servers if there are some.
+    /// Promise: a persistent table's report omits values of far memory instead of reporting zeros.
+    /// The report has the table's own values, and those of own servers if there are any.
     #[test]
     fn what_cannot_be_known_is_absent() {
         let mut report = persistent_example();
@@ -356,8 +356,7 @@ pub(super) mod tests {
         assert_eq!(read, report);
     }
 
-    /// Promise: kinds have these names in JSON, one run is one line, and what is written is read
-    /// back.
+    /// Promise: kinds have these names in JSON, one run is one line, and the output parses back.
     #[test]
     fn one_line_a_run_is_read_back() {
         let far = Some(FarCosts::default());
@@ -382,7 +381,7 @@ pub(super) mod tests {
         assert_eq!(read, [report, example(), persistent_example()]);
     }
 
-    /// Promise: of kinds that are equally frequent the first one is the main kind.
+    /// Promise: of equally frequent kinds the first one is the main kind.
     #[test]
     fn the_main_kind_is_the_most_frequent() {
         let mut report = example();

@@ -1,4 +1,4 @@
-//! Reports as tables of at most 100 columns, for terminals and log files: no colours.
+//! Reports as tables of at most 100 columns, for terminals and log files, without colors.
 
 use std::fmt::Write;
 
@@ -10,22 +10,22 @@ use crate::workload::OperationKind;
 
 const WIDTH_MAX: u16 = 100;
 
-/// The columns of one run, and those of tables in far memory.
+/// Columns of one run, and those of tables in far memory.
 const COLUMNS: [&str; 6] = ["operation", "count", "p50", "p99", "p99.9", "max"];
 const FAR_COLUMNS: [&str; 5] = ["round\ntrips", "read", "wrote", "leaves", "one\nleaf"];
 
-/// The first columns of a comparison hold words.
+/// Number of leading columns of a comparison that contain words.
 const WORD_COLUMNS: usize = 4;
 
-/// Rules above and below, and below the header.
+/// Style of tables: rules above and below, and below the header.
 const STYLE: TableStyle = TableStyle::new()
     .top_border(LineStyle::none().fill('─').junction('─'))
     .header_separator(LineStyle::none().fill('─').junction('─'))
     .bottom_border(LineStyle::none().fill('─').junction('─'));
 
-/// One run: what it was, what it achieved, a row for each kind of operation, and below them how
-/// often each has done something again, and followed links. (A long file name
-/// in the first line is neither cut nor wrapped.)
+/// Formats one run: its settings, its results, and a row for each kind of operation, with repeated
+/// rounds and followed links below. (A long file name in the first line is neither cut nor
+/// wrapped.)
 pub fn run_table(report: &RunReport) -> String {
     let mut text = heading(report);
     let kinds = report.operations_by_kind.values();
@@ -56,7 +56,7 @@ pub fn run_table(report: &RunReport) -> String {
     text
 }
 
-/// What a table's load took, and what its own servers' devices were asked for.
+/// Returns the lines on the load of a persistent table, and on the devices of own servers.
 fn persistent_lines(persistent: &PersistentReport) -> String {
     let mut text = format!("load: {} records", rate(persistent.load_records_per_s));
     let device = |what: &str, device: Option<DeviceReport>| {
@@ -74,7 +74,7 @@ fn persistent_lines(persistent: &PersistentReport) -> String {
     text
 }
 
-/// What is rare, as a line: how often in all, not for each operation, where it would round to 0.
+/// Returns a line of a rare event: total numbers, since the mean per operation would round to 0.
 fn totals(what: &str, report: &RunReport, mean: impl Fn(&FarCosts) -> f64) -> String {
     let kinds = report.operations_by_kind.iter();
     let kinds = kinds.filter_map(|(kind, measured)| Some((kind, measured, measured.far.as_ref()?)));
@@ -88,7 +88,7 @@ fn totals(what: &str, report: &RunReport, mean: impl Fn(&FarCosts) -> f64) -> St
     format!("{what}: {}\n", kinds.join(", "))
 }
 
-/// Several runs, one row each, with the figures of the most frequent kind of operation.
+/// Formats several runs, one row each, with the numbers of the most frequent kind of operation.
 pub fn comparison_table(reports: &[RunReport]) -> String {
     let mut table = table(&[
         "YCSB",
@@ -152,7 +152,7 @@ fn heading(report: &RunReport) -> String {
     text
 }
 
-/// How fast it was, how large the table is, where that is known, and what was wrong.
+/// Returns the throughput, the size of the table if it is known, and the errors.
 fn achieved(report: &RunReport) -> String {
     let a_key = |what: &str, size: Option<f64>| {
         size.map_or_else(String::new, |size| {
@@ -169,7 +169,7 @@ fn achieved(report: &RunReport) -> String {
     )
 }
 
-/// What was chosen of what not every run has, as name and value.
+/// Returns the set options that not every run has, as name and value.
 fn given_options(report: &RunReport) -> Vec<String> {
     let size = |size: Option<u64>| size.map(|size| format!("{size} B"));
     let persistent = report.persistent.as_ref();
@@ -258,7 +258,7 @@ fn comparison_row(report: &RunReport) -> Vec<String> {
     }
     row.push(known(report.metadata_bytes_per_key, bytes));
     row.push(short_count(report.errors + report.missing));
-    // Many columns: units move up to their numbers.
+    // With many columns, units move up to their numbers.
     row.into_iter()
         .enumerate()
         .map(|(column, cell)| {
@@ -271,7 +271,7 @@ fn comparison_row(report: &RunReport) -> Vec<String> {
         .collect()
 }
 
-/// What is known, or a dash.
+/// Formats a known value, or a dash.
 fn known<T>(of: Option<T>, show: impl FnOnce(T) -> String) -> String {
     of.map_or_else(|| "-".to_owned(), show)
 }
@@ -290,7 +290,7 @@ fn table(header: &[&str]) -> Table {
     table
 }
 
-/// Aligns the first `column_count` columns to the left, closer together: those that hold words.
+/// Left-aligns the first `column_count` columns, those with words, and moves them closer together.
 fn left_align(table: &mut Table, column_count: usize) {
     for column in table.column_iter_mut().take(column_count) {
         column.set_cell_alignment(CellAlignment::Left);
@@ -318,7 +318,7 @@ mod tests {
         }
     }
 
-    /// Promise: the look of one run.
+    /// Promise: the format of one run.
     #[test]
     fn golden_run_table() {
         let mut report = example();
@@ -348,7 +348,7 @@ asked the memory node: 25,000 (5.0 %)
         );
     }
 
-    /// Promise: the look of several runs; modelled ones are marked.
+    /// Promise: the format of several runs; modelled ones are marked.
     #[test]
     fn golden_comparison_table() {
         let mut other = example();
@@ -374,7 +374,7 @@ p50, p99, round trips and bytes read: of the most frequent operation; metadata: 
         );
     }
 
-    /// Promise: the look of a run on a persistent table: no columns of far memory.
+    /// Promise: the format of a run on a persistent table: no columns of far memory.
     #[test]
     fn golden_persistent_table() {
         let text = run_table(&persistent_example());
@@ -403,7 +403,7 @@ devices of all servers, an operation: read 12.0 B, wrote 37.5 B
         assert_eq!(cells[9..], ["-", "-", "-", "0"], "{compared}");
     }
 
-    /// Promise: the widest numbers and a long file name still fit into 100 columns.
+    /// Promise: the widest numbers and a long file name fit into 100 columns.
     #[test]
     fn the_widest_numbers_fit() {
         let mut report = example();

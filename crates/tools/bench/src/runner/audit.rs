@@ -1,24 +1,24 @@
-//! The check at the end: what is in the table against what must be in it.
+//! Final check: compares the table with its expected contents.
 
 use super::ProgressSink;
+use super::fault_counts::FaultCounts;
 use super::subject::Subject;
-use super::tally::Tally;
 use crate::verify::{Fault, ScanChecker, ScanStart, Verdict};
 
 /// Records of one scan: large enough that a scan is mostly contiguous reading, small enough to stay
 /// in a processor's cache while it is checked.
 const PART_RECORD_COUNT: usize = 2_048;
 
-/// Parts between two reports of progress.
+/// Parts between two progress reports.
 const PARTS_PER_REPORT: u64 = 32;
 
-/// Reads all of the table and counts in `tally` every key that is missing, wrong or too many.
-/// Returns how many records there are. To be called when no operation is under way. Some 10 ns a
+/// Reads the whole table and counts in `fault_counts` every key that is missing, wrong or
+/// superfluous. Returns the number of records. No operation may be in flight. About 10 ns per
 /// record.
 pub(super) fn audit(
     table: &impl Subject,
     checker: &ScanChecker,
-    tally: &mut Tally,
+    fault_counts: &mut FaultCounts,
     progress: &dyn ProgressSink,
 ) -> u64 {
     let start = checker.begin();
@@ -28,17 +28,17 @@ pub(super) fn audit(
     for part in 1_u64.. {
         let scan = table.scan_into(from, PART_RECORD_COUNT, &mut entries);
         if let Err(error) = table.block_on(scan) {
-            tally.wrong(format_args!(
+            fault_counts.wrong(format_args!(
                 "the check of all records stopped at key {from}: {error}"
             ));
             break;
         }
-        check_part(checker, start, from, &entries, tally);
+        check_part(checker, start, from, &entries, fault_counts);
         record_count += entries.len() as u64;
         if part % PARTS_PER_REPORT == 0 {
             progress.advance(record_count);
         }
-        // An answer that does not lead on has been counted as wrong.
+        // An answer after which the scan cannot continue has been counted as wrong.
         let next = entries.last().and_then(|(key, _)| key.checked_add(1));
         match next.filter(|next| *next > from && entries.len() >= PART_RECORD_COUNT) {
             Some(next) => from = next,
@@ -49,13 +49,14 @@ pub(super) fn audit(
     record_count
 }
 
-/// Counts all faults of one scan, where the checker tells the first: goes on behind each.
+/// Counts all faults of one scan: the checker returns the first, and the count continues after
+/// each.
 fn check_part(
     checker: &ScanChecker,
     start: ScanStart,
     mut from: u64,
     mut entries: &[(u64, u64)],
-    tally: &mut Tally,
+    fault_counts: &mut FaultCounts,
 ) {
     let is_full = entries.len() >= PART_RECORD_COUNT;
     loop {
@@ -66,7 +67,7 @@ fn check_part(
             PART_RECORD_COUNT
         };
         let verdict = checker.check_scan(start, from, limit, entries);
-        tally.judge(verdict);
+        fault_counts.count_verdict(verdict);
         let behind = match verdict {
             Verdict::Right => return,
             Verdict::Missing { key } => {
@@ -82,7 +83,7 @@ fn check_part(
     }
 }
 
-/// Where to go on after a fault: from which key, and with which entries.
+/// Returns where to continue after a fault: the next key and the remaining entries.
 fn behind(fault: Fault, entries: &[(u64, u64)]) -> Option<(u64, &[(u64, u64)])> {
     let place_of = |key| entries.iter().position(|(found, _)| *found == key);
     let (next, place) = match fault {
@@ -122,18 +123,18 @@ mod tests {
             .map(|key| (key, loaded_value(key)))
             .collect();
         change(&mut entries);
-        let mut tally = Tally::default();
-        check_part(&checker, checker.begin(), 0, &entries, &mut tally);
-        (tally.errors, tally.missing)
+        let mut fault_counts = FaultCounts::default();
+        check_part(&checker, checker.begin(), 0, &entries, &mut fault_counts);
+        (fault_counts.errors, fault_counts.missing)
     }
 
-    /// Promise: a table as it must be has no faults.
+    /// Promise: a correct table has no faults.
     #[test]
     fn what_is_right_is_right() {
         assert_eq!(counted(|_| ()), (0, 0));
     }
 
-    /// Promise: every missing key is counted, at the ends and when none is left, too.
+    /// Promise: every missing key is counted, also at the ends and when none is left.
     #[test]
     fn every_missing_key_is_counted() {
         assert_eq!(
@@ -145,7 +146,7 @@ mod tests {
         assert_eq!(counted(Vec::clear), (0, RECORD_COUNT));
     }
 
-    /// Promise: every wrong entry is counted once and hides none behind it.
+    /// Promise: every wrong entry is counted once and hides none after it.
     #[test]
     fn every_wrong_entry_is_counted() {
         assert_eq!(counted(|entries| entries[5].1 = 7), (1, 0));
@@ -157,7 +158,7 @@ mod tests {
             entries.remove(50);
         };
         assert_eq!(counted(many), (3, 1));
-        // Twice the same key: once too many; and one that comes late.
+        // The same key twice is one too many; another key is late.
         assert_eq!(
             counted(|entries| entries.insert(3, (2, loaded_value(2)))),
             (1, 0)

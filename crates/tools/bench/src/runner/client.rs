@@ -1,4 +1,4 @@
-//! One thread's operations: asked, timed, checked, noted.
+//! Client of one thread: executes, times, checks and records operations.
 
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -8,46 +8,46 @@ use farleaf::{Cost, Insertion};
 use farleaf_executor::TaskSet;
 
 use super::error::StoreFailure as _;
+use super::fault_counts::FaultCounts;
 use super::requests::{Request, Requests};
 use super::subject::{Subject, UpdateSeen};
-use super::tally::Tally;
 use crate::report::{OperationCost, RunRecorder};
 use crate::verify::{OwnWrites, PendingWrite, ReadExpectation, ScanChecker, Verdict, WriterId};
 use crate::workload::{InsertLedger, OperationKind, WorkloadSpec};
 
-/// Keys of which a thread remembers its own last write: half a megabyte, so that looking there
-/// seldom leaves the processor's cache.
+/// Number of keys of which a thread remembers its own last write: half a megabyte, which mostly
+/// stays in the processor's cache.
 const OWN_WRITE_SLOT_COUNT: usize = 1 << 14;
 
-/// Operations between two reports of progress.
+/// Operations between two progress reports.
 const OPERATIONS_PER_REPORT: u64 = 1_024;
 
-/// What all threads of a run share.
+/// State that all threads of a run share.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Shared<'a> {
+pub(super) struct RunShared<'a> {
     pub(super) spec: WorkloadSpec,
     pub(super) ledger: &'a InsertLedger,
     pub(super) checker: &'a ScanChecker,
-    /// Operations done, now and then brought up to date.
+    /// Number of finished operations, updated from time to time.
     pub(super) done_count: &'a AtomicU64,
 }
 
 /// One thread's operations on one table. Its parts are borrowed only between awaits.
 pub(super) struct Client<'a, S> {
-    shared: Shared<'a>,
+    shared: RunShared<'a>,
     table: &'a S,
     own: RefCell<OwnWrites>,
     recorder: RefCell<RunRecorder>,
-    tally: RefCell<Tally>,
-    /// Buffers of scans that are not under way.
+    fault_counts: RefCell<FaultCounts>,
+    /// Buffers of scans that are not in progress.
     buffers: RefCell<Vec<Vec<(u64, u64)>>>,
-    /// The store has failed for good: no more operations are begun.
+    /// Whether the store has failed permanently: no more operations are started.
     has_ended: Cell<bool>,
 }
 
 impl<'a, S: Subject> Client<'a, S> {
-    /// The client that writes as `writer`.
-    pub(super) fn new(shared: Shared<'a>, table: &'a S, writer: WriterId) -> Self {
+    /// Creates the client that writes as `writer`.
+    pub(super) fn new(shared: RunShared<'a>, table: &'a S, writer: WriterId) -> Self {
         let mix = shared.spec.mix;
         let writes = mix.update + mix.insert + mix.read_modify_write > 0.0;
         let slot_count = if writes { OWN_WRITE_SLOT_COUNT } else { 1 };
@@ -56,20 +56,21 @@ impl<'a, S: Subject> Client<'a, S> {
             table,
             own: RefCell::new(OwnWrites::new(writer, slot_count)),
             recorder: RefCell::default(),
-            tally: RefCell::default(),
+            fault_counts: RefCell::default(),
             buffers: RefCell::default(),
             has_ended: Cell::new(false),
         }
     }
 
-    /// What was measured and what was wrong.
-    pub(super) fn into_results(self) -> (RunRecorder, Tally) {
-        let (mut recorder, tally) = (self.recorder.into_inner(), self.tally.into_inner());
-        (recorder.errors, recorder.missing) = (tally.errors, tally.missing);
-        (recorder, tally)
+    /// Returns the measurements and the faults.
+    pub(super) fn into_results(self) -> (RunRecorder, FaultCounts) {
+        let (mut recorder, fault_counts) =
+            (self.recorder.into_inner(), self.fault_counts.into_inner());
+        (recorder.errors, recorder.missing) = (fault_counts.errors, fault_counts.missing);
+        (recorder, fault_counts)
     }
 
-    /// Runs all requests, each when the one before is done, until the store has failed for good.
+    /// Executes all requests one after the other, until the store has failed permanently.
     pub(super) fn run_one_by_one(&self, requests: Requests<'_>) {
         let mut progress = Progress::new(self.shared.done_count);
         for request in requests {
@@ -81,12 +82,12 @@ impl<'a, S: Subject> Client<'a, S> {
         }
     }
 
-    /// Runs all requests, `in_flight` at a time.
+    /// Executes all requests, `in_flight` at a time.
     pub(super) fn run_in_flight(&self, requests: Requests<'_>, in_flight: usize) {
         let mut progress = Progress::new(self.shared.done_count);
         let mut tasks = TaskSet::with_capacity(in_flight);
         for request in requests {
-            tasks.make_room(self.table.completions(), |()| progress.count());
+            tasks.run_until_vacant(self.table.completions(), |()| progress.count());
             match tasks.spawn(self.perform(request)) {
                 Ok(Some(())) => progress.count(),
                 Ok(None) => {}
@@ -114,7 +115,7 @@ impl<'a, S: Subject> Client<'a, S> {
         match found {
             Ok(value) => {
                 self.note(OperationKind::Read, sample);
-                self.judge(self.own.borrow().check(expectation, value));
+                self.count_verdict(self.own.borrow().check(expectation, value));
             }
             Err(error) => self.fail(OperationKind::Read, key, &error),
         }
@@ -128,9 +129,9 @@ impl<'a, S: Subject> Client<'a, S> {
         match updated {
             Ok(updated) => {
                 self.note(OperationKind::Update, sample);
-                self.judge(self.end_update(expectation, write, updated));
+                self.count_verdict(self.end_update(expectation, write, updated));
             }
-            // Whether the write took effect is unknown: it stays pending for ever.
+            // The outcome of the write is unknown: it stays pending forever.
             Err(error) => self.fail(OperationKind::Update, key, &error),
         }
     }
@@ -157,7 +158,7 @@ impl<'a, S: Subject> Client<'a, S> {
                 self.note(OperationKind::ReadModifyWrite, (latency_ns, cost));
                 let read = self.own.borrow().check(expectation, value);
                 let update = self.end_update(expectation, write, updated);
-                self.judge(if read.is_right() { update } else { read });
+                self.count_verdict(if read.is_right() { update } else { read });
             }
             (_, Err(error)) | (Err(error), _) => {
                 self.fail(OperationKind::ReadModifyWrite, key, &error);
@@ -181,7 +182,7 @@ impl<'a, S: Subject> Client<'a, S> {
                 self.own.borrow_mut().cancel(write);
                 self.shared.ledger.abandon(insert_index);
                 let fault = format_args!("insert of key {key} found it present, as {value:#018x}");
-                self.tally.borrow_mut().wrong(fault);
+                self.fault_counts.borrow_mut().wrong(fault);
             }
             Err(error) => {
                 self.shared.ledger.abandon(insert_index);
@@ -199,7 +200,7 @@ impl<'a, S: Subject> Client<'a, S> {
         match scanned {
             Ok(()) => {
                 self.note(OperationKind::Scan, sample);
-                self.judge(
+                self.count_verdict(
                     self.shared
                         .checker
                         .check_scan(known, from, length, &entries),
@@ -215,7 +216,7 @@ impl<'a, S: Subject> Client<'a, S> {
         (own.expect(key), own.begin(key))
     }
 
-    /// What an update of a key that must exist found: its previous value is a read like any other.
+    /// Ends an update of a key that must exist: its previous value is checked like a read.
     fn end_update(
         &self,
         expectation: ReadExpectation,
@@ -239,8 +240,9 @@ impl<'a, S: Subject> Client<'a, S> {
         }
     }
 
-    /// Time and cost of the operation that has just ended; to be called before any other await.
-    /// Reading the clock twice an operation costs some 40 ns, half of it inside of the latency.
+    /// Returns time and cost of the operation that has just ended; to be called before any other
+    /// await. Reading the clock twice per operation costs some 40 ns, half of it within the
+    /// latency.
     #[inline]
     fn sample(&self, start: Instant) -> (u64, Option<Cost>) {
         (start.elapsed().as_nanos() as u64, self.table.last_cost())
@@ -256,21 +258,21 @@ impl<'a, S: Subject> Client<'a, S> {
     }
 
     #[inline]
-    fn judge(&self, verdict: Verdict) {
-        self.tally.borrow_mut().judge(verdict);
+    fn count_verdict(&self, verdict: Verdict) {
+        self.fault_counts.borrow_mut().count_verdict(verdict);
     }
 
     #[cold]
     fn fail(&self, kind: OperationKind, key: u64, error: &S::Error) {
         self.has_ended
             .set(self.has_ended.get() || error.is_lasting());
-        self.tally
+        self.fault_counts
             .borrow_mut()
             .wrong(format_args!("{kind} of key {key} failed: {error}"));
     }
 }
 
-/// Tells how many operations are done, seldom enough that it does not show.
+/// Reports the number of finished operations, rarely enough not to affect the results.
 struct Progress<'a> {
     done_count: &'a AtomicU64,
     untold: u64,

@@ -1,4 +1,4 @@
-//! The threads of a run: prepared, started together, timed together.
+//! Threads of a run: prepared, started together, timed together.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -7,67 +7,67 @@ use std::time::{Duration, Instant};
 
 use farleaf::SessionOptions;
 
-use super::client::{Client, Shared};
+use super::client::{Client, RunShared};
 use super::cluster::ClusterTable;
-use super::gate::{Gate, Place};
+use super::fault_counts::FaultCounts;
+use super::gate::{Place, StartGate};
 use super::pools::Pools;
 use super::requests::Requests;
-use super::store::Site;
+use super::store::TableLocation;
 use super::subject::{OneTable, StringTable, Subject, TableOfParts};
-use super::tally::Tally;
 use super::{BenchError, ProgressSink, RunConfig};
 use crate::dataset::KeySet;
 use crate::report::RunRecorder;
 use crate::verify::{ScanChecker, WriterId};
 use crate::workload::{InsertLedger, OperationStream, WorkloadSpec};
 
-/// How often progress is told while operations run.
+/// Time between two progress reports while operations run.
 const REPORT_INTERVAL: Duration = Duration::from_millis(100);
 
-/// What a run is about.
+/// Settings of the threads of a run.
 #[derive(Clone, Copy)]
-pub(super) struct Assignment<'a> {
+pub(super) struct ThreadSettings<'a> {
     pub(super) config: &'a RunConfig,
     pub(super) spec: WorkloadSpec,
-    pub(super) site: &'a Site,
+    pub(super) site: &'a TableLocation,
     pub(super) keys: &'a KeySet,
     pub(super) ledger: &'a Arc<InsertLedger>,
     pub(super) checker: &'a ScanChecker,
 }
 
-/// What the threads of a run measured, together.
+/// Combined results of the threads of a run.
 #[derive(Debug, Default)]
-pub(super) struct CrewResult {
+pub(super) struct OperationResults {
     pub(super) recorder: RunRecorder,
-    pub(super) tally: Tally,
-    /// From the start of the first operation to the end of the last.
+    pub(super) fault_counts: FaultCounts,
+    /// Time from the start of the first operation to the end of the last.
     pub(super) wall_time: Duration,
-    /// What one session held at the end to find leaves: the largest of all.
+    /// Bytes that one session held at the end to find leaves: the maximum of all.
     pub(super) metadata_bytes_max: Option<u64>,
-    /// How often the memory node was asked for what its models did not lead to.
+    /// Number of keys for which the memory node was asked, since models did not lead to them.
     pub(super) fallback_count: u64,
 }
 
-/// What one thread measured.
+/// Results of one thread.
 struct ThreadResult {
     recorder: RunRecorder,
-    tally: Tally,
+    fault_counts: FaultCounts,
     started: Instant,
     ended: Instant,
     metadata_bytes: Option<u64>,
     fallback_count: u64,
 }
 
-/// Runs all operations.
+/// Executes all operations.
 ///
 /// # Errors
 /// A thread could not be started, or has no session or no operations.
 pub(super) fn run_operations(
-    assignment: Assignment<'_>,
+    assignment: ThreadSettings<'_>,
     progress: &dyn ProgressSink,
-) -> Result<CrewResult, BenchError> {
+) -> Result<OperationResults, BenchError> {
     let thread_count = assignment.config.threads;
-    let gate = Gate::new(thread_count);
+    let gate = StartGate::new(thread_count);
     let done_count = AtomicU64::new(0);
     thread::scope(|scope| {
         let mut places: Vec<Place<'_>> = (0..thread_count).map(|_| gate.place()).collect();
@@ -75,24 +75,28 @@ pub(super) fn run_operations(
         for thread_index in 0..thread_count {
             let place = places.pop().expect("a place for each");
             let done_count = &done_count;
-            // If it fails, the places of those that were not started are dropped: nobody waits.
+            // If it fails, the places of threads that were not started are dropped, so that no
+            // thread waits for them.
             let handle = thread::Builder::new()
                 .name(format!("ycsb-{thread_index}"))
                 .spawn_scoped(scope, move || {
                     let told = (done_count, place);
                     match assignment.site {
-                        Site::Pools(Pools::One(pool)) => {
+                        TableLocation::Pools(Pools::One(pool)) => {
                             work::<OneTable>(pool, assignment, thread_index, told)
                         }
-                        Site::Pools(Pools::Several(pools)) => {
+                        TableLocation::Pools(Pools::Several(pools)) => {
                             work::<TableOfParts>(pools, assignment, thread_index, told)
                         }
-                        Site::Pools(Pools::Strings(pool)) => {
+                        TableLocation::Pools(Pools::Strings(pool)) => {
                             work::<StringTable>(pool, assignment, thread_index, told)
                         }
-                        Site::Cluster(home) => {
-                            work::<ClusterTable>(home.place(), assignment, thread_index, told)
-                        }
+                        TableLocation::Cluster(loaded_table) => work::<ClusterTable>(
+                            loaded_table.place(),
+                            assignment,
+                            thread_index,
+                            told,
+                        ),
                     }
                 })
                 .map_err(|source| BenchError::Thread {
@@ -111,8 +115,8 @@ pub(super) fn run_operations(
 
 fn merge(
     handles: Vec<ScopedJoinHandle<'_, Result<ThreadResult, BenchError>>>,
-) -> Result<CrewResult, BenchError> {
-    let mut all = CrewResult::default();
+) -> Result<OperationResults, BenchError> {
+    let mut all = OperationResults::default();
     let mut span: Option<(Instant, Instant)> = None;
     for handle in handles {
         let joined = handle
@@ -120,7 +124,7 @@ fn merge(
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         let one = joined?;
         all.recorder.merge(&one.recorder);
-        all.tally.merge(one.tally);
+        all.fault_counts.merge(one.fault_counts);
         all.fallback_count += one.fallback_count;
         all.metadata_bytes_max = all.metadata_bytes_max.max(one.metadata_bytes);
         span = Some(match span {
@@ -132,14 +136,14 @@ fn merge(
     Ok(all)
 }
 
-/// One thread of a run.
+/// Executes the operations of one thread.
 fn work<S: Subject>(
     pool: &S::Place,
-    assignment: Assignment<'_>,
+    assignment: ThreadSettings<'_>,
     thread_index: usize,
     (done_count, mut place): (&AtomicU64, Place<'_>),
 ) -> Result<ThreadResult, BenchError> {
-    let Assignment {
+    let ThreadSettings {
         config,
         spec,
         site: _,
@@ -163,7 +167,7 @@ fn work<S: Subject>(
         thread_index,
     )?;
     let writer = WriterId::thread(thread_index).expect("the count of threads has been checked");
-    let shared = Shared {
+    let shared = RunShared {
         spec,
         ledger,
         checker,
@@ -182,13 +186,13 @@ fn work<S: Subject>(
     }
     let ended = Instant::now();
 
-    let (recorder, tally) = client.into_results();
+    let (recorder, fault_counts) = client.into_results();
     let metadata_bytes = table.metadata_bytes();
     let fallback_count = table.hint_counters().fallback_count;
     table.close().map_err(failed("closing a session"))?;
     Ok(ThreadResult {
         recorder,
-        tally,
+        fault_counts,
         started,
         ended,
         metadata_bytes,
@@ -196,7 +200,8 @@ fn work<S: Subject>(
     })
 }
 
-/// How many of `total` operations thread `thread_index` runs: all as many, the first ones one more.
+/// Returns the number of `total` operations that thread `thread_index` executes: equal shares, with
+/// one more for the first threads.
 fn share(total: u64, thread_count: usize, thread_index: usize) -> u64 {
     let (count, index) = (thread_count as u64, thread_index as u64);
     total / count + u64::from(index < total % count)
@@ -206,7 +211,7 @@ fn share(total: u64, thread_count: usize, thread_index: usize) -> u64 {
 mod tests {
     use super::*;
 
-    /// Promise: the shares add up to the total and differ by one at the most.
+    /// Promise: the shares add up to the total and differ by at most one.
     #[test]
     fn shares_add_up() {
         for (total, thread_count) in [(0, 1), (1, 3), (10, 3), (1_000_000, 7)] {

@@ -1,4 +1,4 @@
-//! What to run, and within which limits.
+//! Configuration of a run, and its limits.
 
 use farleaf::{LayerKind, METADATA_BUDGET_BYTES_MIN, ModelCache, PART_COUNT_MAX, VerbsOptions};
 
@@ -10,70 +10,70 @@ use crate::distribution::Distribution;
 use crate::verify::WriterId;
 use crate::workload::{WorkloadLetter, WorkloadSpec};
 
-/// Most threads of a run. A pool has 1,023 sessions, some of which are its own.
+/// Maximal number of threads of a run. A pool has 1,023 sessions, some of which are its own.
 pub const THREAD_COUNT_MAX: usize = 1_000;
 const _: () = assert!(THREAD_COUNT_MAX <= WriterId::THREAD_COUNT_MAX);
 
-/// Most operations that a thread keeps in flight: many times what hides any network's latency.
+/// Maximal number of operations that a thread keeps in flight: far more than needed to hide any
+/// network's latency.
 pub const IN_FLIGHT_COUNT_MAX: usize = 4_096;
 
-/// Most records of a run: leaves are numbered with 32 bits.
+/// Maximal number of records of a run: leaves are numbered with 32 bits.
 pub const RECORD_COUNT_MAX: u64 = 1 << 32;
 
-/// What to run: the options of `farleaf bench ycsb`.
+/// Options of `farleaf bench ycsb`.
 #[derive(Clone, Debug)]
 pub struct RunConfig {
-    /// The workloads, in the order in which they run; each on a freshly loaded store.
+    /// Workloads in their order; each on a freshly loaded store.
     pub workloads: Vec<WorkloadLetter>,
-    /// The search layer.
+    /// Search layer of the table.
     pub layer: LayerKind,
-    /// The fabric.
+    /// Fabric of the pool.
     pub fabric: FabricKind,
-    /// What is used of this host's RDMA devices, if the fabric is verbs.
+    /// RDMA devices of this host to use, if the fabric is `verbs`.
     pub verbs: VerbsOptions,
-    /// How many records are loaded.
+    /// Number of loaded records.
     pub records: u64,
-    /// How many operations each workload has, of all threads together.
+    /// Operations of each workload, of all threads together.
     pub operations: u64,
-    /// How many threads share them.
+    /// Number of threads that share them.
     pub threads: usize,
-    /// How many operations each thread keeps in flight; with 1 it waits for each.
+    /// Operations that each thread keeps in flight; 1: it waits for each.
     pub in_flight: usize,
-    /// The request distribution; `None` for the one that the workload defines.
+    /// Request distribution; `None`: the one that the workload defines.
     pub distribution: Option<Distribution>,
-    /// Where the keys come from.
+    /// Source of the keys.
     pub dataset: Dataset,
-    /// Keys and values as byte strings; `None`: words.
+    /// Keys and values as byte strings; `None`: integers.
     pub strings: Option<Strings>,
-    /// Slots of a leaf, of words: 8, 12 or 16.
+    /// Slots of a leaf, of integers: 8, 12 or 16.
     pub slots: u64,
-    /// How full loading makes leaves, in percent: 25 to 100.
+    /// Percentage of a leaf's slots that the load fills: 25 to 100.
     pub fill_percent: u8,
     /// Error bound of the models, in keys: 0.5 to 1024.
     pub epsilon_keys: f64,
-    /// The most bytes that each session holds to find leaves; `None`: no limit.
+    /// Metadata budget of each session in bytes; `None`: no limit.
     pub metadata_budget_bytes: Option<u64>,
-    /// Links that a lookup may follow before the cached tree is read anew; `None`: the store's
+    /// Links that a lookup may follow before it rereads the cached tree; `None`: the store's
     /// default.
     pub link_count_max: Option<u32>,
-    /// What sessions keep of the models of a table with the search layer `xstore`.
+    /// Part of the models that sessions cache, of a table with the search layer `xstore`.
     pub model_cache: ModelCache,
-    /// Whether sessions ask the memory node for what such a model has not led to before they follow
-    /// a link.
+    /// Whether sessions ask the memory node after a wrong model without following a link first.
     pub does_not_speculate: bool,
-    /// Over how many pools the table is, each with a part of the keys; 1: one pool has all of it.
+    /// Number of pools over which the table is divided; 1: one pool has all of it.
     pub partitions: usize,
-    /// A persistent table, in place of one in far memory; strings are needed for it.
+    /// Persistent table instead of one in far memory; requires strings.
     pub persistent: Option<PersistentConfig>,
-    /// The seed of keys and operations.
+    /// Seed of keys and operations.
     pub seed: u64,
-    /// The commit of the code that runs, for the report.
+    /// Commit of the code that runs, for the report.
     pub commit: String,
 }
 
 impl Default for RunConfig {
     /// All six workloads, a million records and operations each, one thread with one operation in
-    /// flight, on shared memory, with the table options that are the store's defaults.
+    /// flight, on shared memory, with the store's default table options.
     fn default() -> Self {
         let table = farleaf::TableOptions::default();
         Self {
@@ -103,7 +103,7 @@ impl Default for RunConfig {
     }
 }
 
-/// An option, whether it is good, what was given, and what may be.
+/// Option, whether it is valid, its value, and the permitted values.
 pub(super) type Check = (&'static str, bool, String, String);
 
 impl RunConfig {
@@ -139,7 +139,7 @@ impl RunConfig {
         )
     }
 
-    /// Each part has a record at least, so that there are bounds.
+    /// Checks that each part has at least one record, so that there are bounds.
     fn partitions_check(&self) -> Check {
         let count_max = PART_COUNT_MAX.min(usize::try_from(self.records).unwrap_or(usize::MAX));
         (
@@ -150,7 +150,8 @@ impl RunConfig {
         )
     }
 
-    /// What is for tables of the other kind, and sizes that no table of byte strings can have.
+    /// Returns the checks of options for the other kind of table, and of sizes that no table of
+    /// byte strings can have.
     fn string_checks(&self) -> Vec<Check> {
         let Some(strings) = self.strings else {
             return Vec::new();
@@ -200,7 +201,7 @@ impl RunConfig {
         ]
     }
 
-    /// A value is cut into fields of one size, each with room for what tells of its write.
+    /// Checks that a value divides into fields of equal size, each with space for its header.
     fn fields_check(&self) -> Check {
         let strings = self.strings.unwrap_or_default();
         let count = strings.field_count;
@@ -234,7 +235,8 @@ impl RunConfig {
         )
     }
 
-    /// Who caches no tree whole has nothing to read anew: the option would do nothing.
+    /// Refuses the link count for layers that do not cache whole trees, where it would have no
+    /// effect.
     fn link_count_check(&self) -> Check {
         let is_cached = self.link_count_max.is_none() || self.layer == LayerKind::RfTree;
         (
@@ -245,7 +247,7 @@ impl RunConfig {
         )
     }
 
-    /// Whether all of it is within its limits; the first option that is not is the error.
+    /// Checks the limits of all options; the first option that is out of range is the error.
     ///
     /// # Errors
     /// [`BenchError::BadOption`].
@@ -322,7 +324,7 @@ impl RunConfig {
         }
     }
 
-    /// Insert keys to prepare, so that they are enough for each workload.
+    /// Returns the number of insert keys that is enough for each workload.
     pub(super) fn insert_count_max(&self) -> u64 {
         let counts = self
             .workloads
@@ -331,7 +333,7 @@ impl RunConfig {
         counts.max().unwrap_or(0)
     }
 
-    /// Insert keys that one workload may use.
+    /// Returns the number of insert keys that one workload may use.
     pub(super) fn insert_count_of(&self, workload: WorkloadLetter) -> u64 {
         WorkloadSpec::of(workload).insert_count_max(self.operations)
     }
@@ -366,7 +368,7 @@ mod tests {
         }
     }
 
-    /// Promise: what is out of range is refused by its name, with what was given and what may be.
+    /// Promise: an out-of-range option is refused by name, with its value and the permitted values.
     #[test]
     fn what_is_out_of_range_is_named() {
         assert_eq!(
@@ -415,7 +417,7 @@ mod tests {
         assert!(refused(|config| config.epsilon_keys = f64::NAN).starts_with("--epsilon is NaN"));
     }
 
-    /// Promise: so is what no table of byte strings can have.
+    /// Promise: an option that no table of byte strings can have is refused, too.
     #[test]
     fn what_strings_cannot_have_is_named() {
         let strings = |change: fn(&mut Strings)| {

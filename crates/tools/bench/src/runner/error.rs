@@ -1,4 +1,4 @@
-//! What keeps a run from being made.
+//! Errors that prevent a run.
 
 use std::path::PathBuf;
 use std::{fmt, io};
@@ -11,19 +11,19 @@ use farleaf_server::ServerError;
 use crate::dataset::DatasetError;
 use crate::workload::{WorkloadError, WorkloadLetter};
 
-/// What keeps a run from being made or finished. Wrong answers of the store are none of these: they
-/// are counted in the report.
+/// Error that prevents a run or ends it. Wrong answers of the store are not among them: the report
+/// counts these.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BenchError {
     /// An option is out of range.
     #[error("--{option} is {given}: it must be {allowed}")]
     BadOption {
-        /// Its name on the command line.
+        /// Name of the option on the command line.
         option: &'static str,
-        /// What was given.
+        /// Value that was given.
         given: String,
-        /// What may be given.
+        /// Permitted values.
         allowed: String,
     },
     /// The host has not enough memory.
@@ -32,15 +32,15 @@ pub enum BenchError {
          {available_bytes} available: take fewer --records or --operations, or {instead}"
     )]
     TooLarge {
-        /// Records to load.
+        /// Number of records to load.
         records: u64,
-        /// Inserts to prepare for.
+        /// Number of inserts to prepare.
         insert_count: u64,
-        /// What pool and keys need.
+        /// Bytes that pool and keys need.
         needed_bytes: u64,
-        /// What there is.
+        /// Bytes that are available.
         available_bytes: u64,
-        /// What else may be given.
+        /// Options that need less memory.
         instead: &'static str,
     },
     /// The key file has fewer keys than the run needs.
@@ -52,110 +52,110 @@ pub enum BenchError {
         needed = records + insert_count
     )]
     KeysTooFew {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// How many distinct keys it has.
+        /// Number of distinct keys in it.
         available: u64,
-        /// Records to load.
+        /// Number of records to load.
         records: u64,
-        /// Inserts to prepare for.
+        /// Number of inserts to prepare.
         insert_count: u64,
     },
-    /// The keys cannot be made.
+    /// The keys cannot be generated.
     #[error(transparent)]
     Dataset(#[from] DatasetError),
-    /// The operations cannot be made.
+    /// The operations cannot be generated.
     #[error(transparent)]
     Workload(#[from] WorkloadError),
-    /// The store failed outside of the operations that are counted.
+    /// The store failed outside of the counted operations.
     #[error("workload {workload}: the store failed while {activity}: {source}")]
     Store {
-        /// Which workload.
+        /// Letter of the workload.
         workload: WorkloadLetter,
-        /// While doing what.
+        /// Activity that failed.
         activity: &'static str,
-        /// How it failed.
+        /// Cause of the failure.
         source: Box<farleaf::Error>,
     },
-    /// The cluster failed outside of the operations that are counted.
+    /// The cluster failed outside of the counted operations.
     #[error("workload {workload}: the cluster failed while {activity}: {source}")]
     Cluster {
-        /// Which workload.
+        /// Letter of the workload.
         workload: WorkloadLetter,
-        /// While doing what.
+        /// Activity that failed.
         activity: &'static str,
-        /// How it failed.
+        /// Cause of the failure.
         source: Box<ClientError>,
     },
-    /// The cluster has a table of the benchmark's name. It is left as it is.
+    /// The cluster has a table with the benchmark's name, which is not changed.
     #[error(
         "there is a table '{name}' already in the cluster, and the benchmark makes one of that \
          name, and drops it: drop that one first (`farleaf table drop {name}`; its name is free \
          when its servers have removed it), or take another cluster; nothing was changed"
     )]
     TableIsThere {
-        /// Which.
+        /// Name of the table.
         name: String,
     },
-    /// A table has not got its replicas.
+    /// A new table did not get its replicas in time.
     #[error(
         "a region of the new table has {member_count} of {replica_count} replicas after \
          {waited_s} s: start more servers, or take fewer --replicas; `farleaf cluster status` shows \
          what is lacking"
     )]
     NotWhole {
-        /// How many the region has that has fewest.
+        /// Least number of replicas of a region.
         member_count: usize,
-        /// How many there are to be.
+        /// Requested number of replicas.
         replica_count: usize,
-        /// For how long was waited.
+        /// Seconds that the run waited.
         waited_s: u64,
     },
     /// The benchmark's own servers cannot be started.
     #[error("a server of the benchmark cannot be started in {path}: {source}", path = path.display())]
     Server {
-        /// Where its directory is.
+        /// Path of its directory.
         path: PathBuf,
-        /// How it failed.
+        /// Cause of the failure.
         source: Box<ServerError>,
     },
-    /// No directory can be made for them, or removed.
+    /// The directory of own servers cannot be created or removed.
     #[error("the servers' directory in {path} cannot be made, or removed: {source}", path = path.display())]
     Directory {
-        /// Where.
+        /// Path of the directory.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
-    /// The echo that calls are compared with failed.
+    /// The echo with which calls are compared failed.
     #[error("the echo over loopback TCP failed: {0}")]
     Echo(io::Error),
-    /// The store failed outside of the operations that are counted with a search layer.
+    /// The store with a search layer failed outside of the counted operations.
     #[error("{layer}: the store failed: {source}")]
     Layer {
-        /// Which layer.
+        /// Search layer of the table.
         layer: LayerKind,
-        /// How it failed.
+        /// Cause of the failure.
         source: Box<farleaf::Error>,
     },
     /// A thread could not be started.
     #[error("cannot start {thread_count} threads ({source}): take fewer --threads")]
     Thread {
-        /// How many were asked for.
+        /// Number of threads that were requested.
         thread_count: usize,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
 }
 
-/// What a store fails with.
+/// Error of a store.
 pub(crate) trait StoreFailure: fmt::Display {
-    /// Whether operations that follow will fail, too, and may take long to.
+    /// Returns whether the following operations will fail, too, and may take long to do so.
     fn is_lasting(&self) -> bool {
         false
     }
 
-    /// As what ends a run.
+    /// Returns the error that ends a run.
     fn during(self, workload: WorkloadLetter, activity: &'static str) -> BenchError;
 }
 
@@ -170,7 +170,7 @@ impl StoreFailure for farleaf::Error {
 }
 
 impl StoreFailure for ClientError {
-    /// Each operation would wait as long as its client's patience lasts.
+    /// Each operation would wait until its client times out.
     fn is_lasting(&self) -> bool {
         matches!(self, Self::NotServed { .. } | Self::TableGone { .. })
     }
@@ -188,7 +188,7 @@ impl StoreFailure for ClientError {
 }
 
 impl BenchError {
-    /// For `map_err`: the store failed in `workload` while doing `activity`.
+    /// Returns a converter for `map_err`: the store failed in `workload` during `activity`.
     pub(crate) fn store<E: StoreFailure>(
         workload: WorkloadLetter,
         activity: &'static str,

@@ -1,27 +1,27 @@
-//! Over which fabric a run's store is reached.
+//! Fabric of a run's store.
 
 use std::fmt;
 use std::str::FromStr;
 
 use farleaf::{EmbeddedFabric, VerbsOptions};
 
-/// Over which fabric the store is reached.
+/// Fabric over which the store is accessed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FabricKind {
     /// Memory of this process alone.
     Mem,
-    /// Shared memory, as other processes would reach it.
+    /// Shared memory, as other processes would use it.
     Shm,
-    /// A memory node that listens on loopback, as one on another host would be reached.
+    /// Memory node that listens on loopback, like a node on another host.
     Tcp,
-    /// Three of them: a pool of several nodes.
+    /// Three such memory nodes: a pool of several nodes.
     Nodes,
-    /// The same, whose memory an RDMA device of this host serves, over itself.
+    /// Memory node whose memory an RDMA device of this host serves, over loopback.
     Verbs,
 }
 
 impl FabricKind {
-    /// A pool of this process over it.
+    /// Creates a pool of this process over the fabric.
     pub(crate) fn embedded(self, verbs: &VerbsOptions) -> EmbeddedFabric {
         match self {
             Self::Mem => EmbeddedFabric::Mem,
@@ -32,10 +32,10 @@ impl FabricKind {
         }
     }
 
-    /// All of them.
+    /// All fabrics.
     pub const ALL: [Self; 5] = [Self::Mem, Self::Shm, Self::Tcp, Self::Nodes, Self::Verbs];
 
-    /// The name on the command line and in reports.
+    /// Returns the name on the command line and in reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Mem => "mem",
@@ -53,7 +53,7 @@ impl fmt::Display for FabricKind {
     }
 }
 
-/// A name that is no fabric's.
+/// No fabric has this name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown fabric `{0}`: expected mem, shm, tcp, nodes or verbs")]
 pub struct UnknownFabric(pub String);
@@ -71,7 +71,7 @@ impl FromStr for FabricKind {
 mod tests {
     use super::*;
 
-    /// Promise: a fabric is read by the name it is shown with.
+    /// Promise: the name of a fabric parses back.
     #[test]
     fn a_fabric_is_read_by_its_name() {
         for fabric in FabricKind::ALL {

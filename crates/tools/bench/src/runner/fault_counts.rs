@@ -1,27 +1,27 @@
-//! Faults, counted, and the first of them in words.
+//! Counts of faults, with descriptions of the first ones.
 
 use std::fmt::Display;
 
 use crate::verify::Verdict;
 
-/// Faults that are described; the others are only counted.
+/// Number of faults that are described; the others are only counted.
 pub(crate) const DESCRIPTION_COUNT_MAX: usize = 8;
 
-/// What went wrong. While nothing does, counting costs a comparison and no allocation.
+/// Faults of a run. As long as there are none, counting costs a comparison and no allocation.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Tally {
-    /// Operations that failed or yielded something wrong.
+pub(crate) struct FaultCounts {
+    /// Operations that failed or returned a wrong answer.
     pub(crate) errors: u64,
-    /// Operations, or keys of the final check, that did not find what must be there.
+    /// Operations, or keys of the final check, that did not find an existing record.
     pub(crate) missing: u64,
-    /// The first faults.
+    /// Descriptions of the first faults.
     pub(crate) descriptions: Vec<String>,
 }
 
-impl Tally {
-    /// Counts what `verdict` says.
+impl FaultCounts {
+    /// Counts the result of a check.
     #[inline]
-    pub(crate) fn judge(&mut self, verdict: Verdict) {
+    pub(crate) fn count_verdict(&mut self, verdict: Verdict) {
         if !verdict.is_right() {
             self.count(verdict);
         }
@@ -37,7 +37,7 @@ impl Tally {
         self.describe(&verdict);
     }
 
-    /// Counts something wrong.
+    /// Counts a wrong answer.
     #[cold]
     pub(crate) fn wrong(&mut self, description: impl Display) {
         self.errors += 1;
@@ -51,7 +51,7 @@ impl Tally {
         }
     }
 
-    /// Adds what another thread counted.
+    /// Adds the counts of another thread.
     pub(crate) fn merge(&mut self, other: Self) {
         self.errors += other.errors;
         self.missing += other.missing;
@@ -65,20 +65,20 @@ impl Tally {
 mod tests {
     use super::*;
 
-    /// Promise: missing and wrong are counted apart and all of them, the first ones are described,
-    /// and merging loses no count.
+    /// Promise: missing and wrong answers are counted separately and completely, the first ones are
+    /// described, and merging loses no count.
     #[test]
     fn all_are_counted_and_the_first_are_described() {
-        let mut tally = Tally::default();
+        let mut fault_counts = FaultCounts::default();
         for key in 0..6 {
-            tally.judge(Verdict::Right);
-            tally.judge(Verdict::Missing { key });
+            fault_counts.count_verdict(Verdict::Right);
+            fault_counts.count_verdict(Verdict::Missing { key });
         }
-        let mut other = tally.clone();
+        let mut other = fault_counts.clone();
         other.wrong("broken");
-        tally.merge(other);
-        assert_eq!((tally.errors, tally.missing), (1, 12));
-        assert_eq!(tally.descriptions.len(), DESCRIPTION_COUNT_MAX);
-        assert_eq!(tally.descriptions[5], "key 5 is missing");
+        fault_counts.merge(other);
+        assert_eq!((fault_counts.errors, fault_counts.missing), (1, 12));
+        assert_eq!(fault_counts.descriptions.len(), DESCRIPTION_COUNT_MAX);
+        assert_eq!(fault_counts.descriptions[5], "key 5 is missing");
     }
 }

@@ -1,20 +1,20 @@
-//! Records of several fields, as YCSB has them, side by side in one value: an update changes one.
+//! Records of several fields, as in YCSB, adjacent in one value: an update changes one.
 //!
-//! Each field begins with a head: the word of the write that it is of, the how-manyeth change of
-//! the record that was (4 bytes), and a check of all heads as that change left them (4 bytes). The
-//! rest of it are bytes that follow from the word and from which field it is. The word of a record
-//! is that of its newest field. So a record is right only as one of the writes has put it: of a
-//! mixture of two, heads or fillings tell.
+//! Each field begins with a header of three parts: the word of the write that wrote it, the number
+//! of that change of the record (4 bytes), and a check (4 bytes). The check covers all headers as
+//! that change left them. The rest of the field are bytes derived from the word and the field's
+//! index. The word of a record is that of its newest field. A record is therefore valid only as one
+//! of the writes has put it: headers or fillings reveal a mixture of two.
 
 use super::strings::filling;
 
-/// Word, number of the change and check.
+/// Size of a header: word, number of the change, and check.
 const HEAD_SIZE_BYTES: usize = 16;
 
-/// The shortest fields: their heads.
+/// Size of the shortest fields: only a header.
 pub(super) const FIELD_SIZE_BYTES_MIN: usize = HEAD_SIZE_BYTES;
 
-/// How a record is cut: all fields are as large.
+/// Division of a record into fields of equal size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Fields {
     pub(super) count: usize,
@@ -24,7 +24,7 @@ pub(super) struct Fields {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Head {
     word: u64,
-    /// 0: the record was written whole.
+    /// Number of the change; 0: the record was written whole.
     change_number: u32,
     check: u32,
 }
@@ -56,7 +56,7 @@ impl Fields {
         fields.filter_map(Head::of).collect()
     }
 
-    /// A record all of whose fields are of this write; replaces what was in the buffer.
+    /// Fills the buffer with a record whose fields all come from this write.
     pub(super) fn write(&self, word: u64, record: &mut Vec<u8>) {
         let mut heads = vec![Head::default(); self.count];
         for head in &mut heads {
@@ -71,11 +71,11 @@ impl Fields {
         }
     }
 
-    /// Changes one field of a record, which one is drawn by a hash of the word.
+    /// Changes one field of a record, chosen by a hash of the word.
     pub(super) fn change(&self, word: u64, record: &mut [u8]) {
         let mut heads = self.heads(record);
         let index = (scrambled(word) >> 32) as usize % self.count;
-        // Nobody changes a record four thousand million times.
+        // No run changes a record four billion times.
         let change_number = heads[newest(&heads)].change_number + 1;
         heads[index] = Head {
             word,
@@ -87,8 +87,8 @@ impl Fields {
         heads[index].write(index, field);
     }
 
-    /// The word of the last write to a record; `None`: no writes of words that are `good` have made
-    /// it.
+    /// Returns the word of the last write to a record; `None` if it does not consist of writes
+    /// whose words are `good`.
     pub(super) fn word(&self, record: &[u8], good: impl Fn(u64) -> bool) -> Option<u64> {
         if record.len() != self.count * self.size_bytes {
             return None;
@@ -106,14 +106,14 @@ impl Fields {
     }
 }
 
-/// The field that was changed last; the first one of a record that was written whole.
+/// Returns the field that was changed last; the first one of a record that was written whole.
 fn newest(heads: &[Head]) -> usize {
     let newest = heads.iter().enumerate().rev();
     let newest = newest.max_by_key(|(_, head)| head.change_number);
     newest.map_or(0, |(index, _)| index)
 }
 
-/// A hash of all heads, without the check of one of them.
+/// Returns a hash of all headers, without the check of one of them.
 fn check(heads: &[Head], without: usize) -> u32 {
     let heads = heads.iter().enumerate();
     let hash = heads.fold(0, |hash: u64, (index, head)| {
@@ -138,8 +138,8 @@ mod tests {
         size_bytes: 100,
     };
 
-    /// Promise: a record comes back as its last write; an update changes one field of a hundred
-    /// bytes and leaves the others, and all of them have their turn.
+    /// Promise: a record is decoded to its last write. An update changes one field of a hundred
+    /// bytes and leaves the others, and every field is updated at times.
     #[test]
     fn an_update_changes_one_field() {
         let mut record = Vec::new();
@@ -164,8 +164,8 @@ mod tests {
         assert_eq!(FIELDS.word(&record, |word| word != 399), None);
     }
 
-    /// Promise: a record with any byte changed, one of another size, and any that begins as one
-    /// write left it and ends as another one did, is none.
+    /// Promise: a record with any changed byte, of another size, or mixed from two writes is
+    /// invalid.
     #[test]
     fn what_nobody_has_put_is_no_record() {
         let mut record = Vec::new();

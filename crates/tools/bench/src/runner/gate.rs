@@ -1,11 +1,11 @@
-//! How threads start together, and how their caller learns that they are done.
+//! Gate at which threads start together, and through which their caller learns that they are done.
 
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 /// Waits for a number of threads, twice: until all are ready, and until all are done.
 #[derive(Debug)]
-pub(crate) struct Gate {
+pub(crate) struct StartGate {
     counts: Mutex<Counts>,
     changed: Condvar,
 }
@@ -16,16 +16,16 @@ struct Counts {
     undone: usize,
 }
 
-/// One thread's place at a gate. Dropped, ready or not, by an error or a panic too, it keeps nobody
-/// waiting any longer.
+/// One thread's place at a gate. Once it is dropped, ready or not, also by an error or a panic, no
+/// thread waits for it.
 #[derive(Debug)]
 pub(crate) struct Place<'a> {
-    gate: &'a Gate,
+    gate: &'a StartGate,
     is_ready: bool,
 }
 
-impl Gate {
-    /// A gate for `thread_count` threads.
+impl StartGate {
+    /// Creates a gate for `thread_count` threads.
     pub(crate) fn new(thread_count: usize) -> Self {
         let counts = Counts {
             unready: thread_count,
@@ -37,7 +37,7 @@ impl Gate {
         }
     }
 
-    /// The place of one thread; each has to be taken, and dropped, once.
+    /// Returns the place of one thread; each has to be taken, and dropped, once.
     pub(crate) fn place(&self) -> Place<'_> {
         Place {
             gate: self,
@@ -45,7 +45,7 @@ impl Gate {
         }
     }
 
-    /// Waits until all places are dropped, for `timeout` at the most. Returns whether they are.
+    /// Waits until all places are dropped, for `timeout` at most. Returns whether they are.
     pub(crate) fn wait_done(&self, timeout: Duration) -> bool {
         let counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         let waited = self
@@ -62,7 +62,7 @@ impl Gate {
 }
 
 impl Place<'_> {
-    /// Waits until all the others are ready as well, or gone.
+    /// Waits until all the others are ready as well, or dropped.
     pub(crate) fn ready(&mut self) {
         self.is_ready = true;
         self.gate.change(|counts| counts.unready -= 1);
@@ -96,10 +96,10 @@ mod tests {
 
     use super::*;
 
-    /// Promise: nobody passes before the last is ready, and the caller learns when all are done.
+    /// Promise: no thread passes before the last is ready, and the caller learns when all are done.
     #[test]
     fn nobody_starts_before_the_last_is_ready() {
-        let gate = Gate::new(2);
+        let gate = StartGate::new(2);
         let is_late_ready = AtomicBool::new(false);
         thread::scope(|scope| {
             let (mut early, mut late) = (gate.place(), gate.place());
@@ -118,10 +118,10 @@ mod tests {
         assert!(gate.wait_done(Duration::ZERO));
     }
 
-    /// Promise: a thread that ends before it is ready lets the others go on.
+    /// Promise: a thread that ends before it is ready does not block the others.
     #[test]
     fn who_fails_keeps_nobody_waiting() {
-        let gate = Gate::new(3);
+        let gate = StartGate::new(3);
         drop(gate.place());
         thread::scope(|scope| {
             let place = gate.place();

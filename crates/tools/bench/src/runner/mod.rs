@@ -1,4 +1,4 @@
-//! Runs of the workloads on a real store: load, run, check, report.
+//! Runner of the workloads on a real store: load, run, check, report.
 //!
 //! ```text
 //!   RunConfig --- keys (once for all workloads)
@@ -15,40 +15,38 @@
 //!   RunReport
 //! ```
 //!
-//! Rules that hold throughout:
+//! Rules for all runs:
 //!
-//! 1. *Workloads do not influence each other.* Each has a pool of its own, or servers of its own,
-//!    or begins in a cluster when the table of the one before is gone; only the keys, which nobody
-//!    changes, are shared.
-//! 2. *Every result is checked*, and so is the table afterwards, always
-//!    ([`verify`](crate::verify)). What is wrong is counted and told, and does not stop the run: a
-//!    run that ends with
-//!    `errors` or `missing` above 0 has measured a store that lies.
-//! 3. *What is timed is the operation*: from just before the store is called to just after it has
-//!    answered. Drawing the operation, looking up its key and checking the answer are outside of
-//!    the latency; they are inside of the throughput, which is operations over the wall time from
-//!    the first operation to the last.
-//! 4. *Nothing is allocated between operations* in far memory, and nothing is prepared ahead but
-//!    the keys of the next few.
+//! - **Isolation.** Workloads do not influence each other. Each has its own pool or servers, or
+//!   starts in a cluster after the previous workload's table was dropped. They share only the keys,
+//!   which do not change.
+//! - **Checks.** Every answer is checked, and so is the table afterwards
+//!   ([`verify`](crate::verify)). Faults are counted and reported, but do not stop the run. If
+//!   `errors` or `missing` is above 0 at the end, the measured store is faulty.
+//! - **Timing.** The latency covers the call of the store. It does not include drawing the
+//!   operation, looking up its key, or checking the answer. The throughput includes these: it is
+//!   the number of operations over the wall time from the first to the last.
+//! - **Allocation.** Nothing is allocated between operations in far memory, and only the keys of
+//!   the next few operations are prepared ahead.
 
 mod audit;
 mod client;
+mod client_threads;
 mod cluster;
 mod config;
-mod crew;
 mod error;
 mod fabric;
+pub(crate) mod fault_counts;
 mod fields;
 pub(crate) mod gate;
 mod pools;
 mod progress;
 mod requests;
 pub(crate) mod size;
-mod spelling;
 mod store;
+mod string_codec;
 mod strings;
 mod subject;
-pub(crate) mod tally;
 
 use std::sync::Arc;
 
@@ -68,12 +66,12 @@ use crate::report::RunReport;
 
 /// Runs the workloads of `config`, in its order, each on a freshly loaded store in this process.
 ///
-/// Wrong and missing answers are no errors of this function: they are in the reports.
+/// Wrong and missing answers are not errors of this function; the reports contain them.
 ///
 /// # Errors
-/// An option is out of range, the host has not enough memory, the key file is bad or too small, or
-/// the store failed outside of the operations that are counted. Reports of workloads that were done
-/// before went to [`ProgressSink::finish`].
+/// An option is out of range, the host has not enough memory, the key file is invalid or too small,
+/// or the store failed outside of the counted operations. Reports of finished workloads went to
+/// [`ProgressSink::finish`].
 pub fn run(config: &RunConfig, progress: &dyn ProgressSink) -> Result<Vec<RunReport>, BenchError> {
     config.validate()?;
     let keys = generate_keys(config, progress)?;
@@ -87,10 +85,10 @@ pub fn run(config: &RunConfig, progress: &dyn ProgressSink) -> Result<Vec<RunRep
     Ok(reports)
 }
 
-/// The keys that all workloads of `config` load and insert.
+/// Generates the keys that all workloads of `config` load and insert.
 ///
 /// # Errors
-/// They do not fit into this host's memory, or the key file is bad or too small.
+/// The keys do not fit into this host's memory, or the key file is invalid or too small.
 pub fn generate_keys(
     config: &RunConfig,
     progress: &dyn ProgressSink,
@@ -98,12 +96,12 @@ pub fn generate_keys(
     let insert_count = config.insert_count_max();
     check_memory(config, insert_count, None)?;
     let keys = generate_keys_for(config, insert_count, progress)?;
-    // How long a file's strings are is known only now.
+    // The lengths of a file's strings are known only now.
     check_memory(config, insert_count, keys.strings().map(AsRef::as_ref))?;
     Ok(Arc::new(keys))
 }
 
-/// The keys that are loaded, and so many to insert.
+/// Generates the keys to load, and this many to insert.
 pub(crate) fn generate_keys_for(
     config: &RunConfig,
     insert_count: u64,

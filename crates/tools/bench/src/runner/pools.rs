@@ -1,30 +1,30 @@
-//! Pools of a run: where its table is if it is in far memory.
+//! Pools of a run: memory of its table, if it is in far memory.
 
 use farleaf::{
     Bounds, Error, ErrorKind, PageOptions, PartitionedPool, Pool, PoolOptions, TableKind,
     TableOptions,
 };
 
-use super::spelling::Spelling;
+use super::string_codec::StringCodec;
 use super::{BenchError, ProgressSink, RunConfig, TABLE_NAME, size};
 use crate::dataset::KeySet;
 use crate::verify::loaded_value;
 use crate::workload::WorkloadLetter;
 
-/// A pool is made twice as large when its keys turn out not to fit, so often at the most.
+/// Maximal number of times that a pool's size is doubled because its keys do not fit.
 const ENLARGEMENT_COUNT_MAX: u32 = 4;
 
-/// Where the table is, in far memory.
+/// Pools of the table, by its kind.
 #[derive(Clone, Debug)]
 pub(super) enum Pools {
     One(Pool),
     Several(PartitionedPool),
-    /// Of byte strings.
-    Strings((Pool, Spelling)),
+    /// Table of byte strings.
+    Strings((Pool, StringCodec)),
 }
 
 impl Pools {
-    /// Makes a pool with room for all records and inserts, or several, and loads the keys.
+    /// Creates one or several pools with space for all records and inserts, and loads the keys.
     ///
     /// # Errors
     /// The host has not enough memory, or the store failed.
@@ -43,7 +43,7 @@ impl Pools {
             let pools = pools.map_err(BenchError::store(workload, "making a pool"))?;
             match load_into(&pools, config, keys, progress) {
                 Ok(()) => return Ok(pools),
-                // How many models keys need is known only when they are loaded.
+                // The number of models that the keys need is known only after the load.
                 Err(error)
                     if matches!(error.kind_in_pool(), ErrorKind::Full(_))
                         && enlargement_count < ENLARGEMENT_COUNT_MAX =>
@@ -56,7 +56,7 @@ impl Pools {
         }
     }
 
-    /// The only pool, or the first.
+    /// Returns the only pool, or the first.
     pub(super) fn first(&self) -> &Pool {
         match self {
             Self::One(pool) | Self::Strings((pool, _)) => pool,
@@ -64,7 +64,7 @@ impl Pools {
         }
     }
 
-    /// Makes the table and loads the records; of several pools, each gets as many of them.
+    /// Creates the table and loads the records; each of several pools gets as many of them.
     fn load(
         &self,
         options: &TableOptions,
@@ -81,13 +81,13 @@ impl Pools {
                 drop(table);
                 session.close()
             }
-            Self::Strings((pool, spelling)) => {
+            Self::Strings((pool, string_codec)) => {
                 let session = pool.session()?;
                 let table = session.create_byte_table(TABLE_NAME, options)?;
                 let records = records.map(|(number, word)| {
                     let (mut key, mut value) = (Vec::new(), Vec::new());
-                    spelling.key(number, &mut key);
-                    spelling.strings.value(number, word, &mut value);
+                    string_codec.key(number, &mut key);
+                    string_codec.strings.value(number, word, &mut value);
                     (key, value)
                 });
                 table.bulk_load(records, progress)?;
@@ -106,7 +106,7 @@ impl Pools {
     }
 }
 
-/// As many pools as the table has parts.
+/// Creates one pool for each part of the table.
 fn make_pools(config: &RunConfig, keys: &KeySet, size_bytes: u64) -> Result<Pools, Error> {
     let make = |_| {
         Pool::embedded(&PoolOptions {
@@ -116,7 +116,7 @@ fn make_pools(config: &RunConfig, keys: &KeySet, size_bytes: u64) -> Result<Pool
         })
     };
     if let Some(strings) = config.strings {
-        return Ok(Pools::Strings((make(0)?, Spelling::new(strings, keys))));
+        return Ok(Pools::Strings((make(0)?, StringCodec::new(strings, keys))));
     }
     if config.partitions == 1 {
         return Ok(Pools::One(make(0)?));
@@ -125,7 +125,7 @@ fn make_pools(config: &RunConfig, keys: &KeySet, size_bytes: u64) -> Result<Pool
     Ok(Pools::Several(PartitionedPool::new(pools?)?))
 }
 
-/// Makes the table and loads all keys, with the values that [`loaded_value`] gives them.
+/// Creates the table and loads all keys, with the values of [`loaded_value`].
 pub(crate) fn load_keys(
     pool: &Pool,
     config: &RunConfig,

@@ -1,56 +1,56 @@
-//! Who is told how far a run is.
+//! Receivers of a run's progress.
 
 use std::fmt;
 
 use crate::report::RunReport;
 use crate::workload::WorkloadLetter;
 
-/// Who is told how far a run is. Everything is told from the thread that called
-/// [`run`](super::run), up to some ten times a second.
+/// Receiver of a run's progress. All calls come from the thread that called [`run`](super::run), at
+/// most about ten times per second.
 pub trait ProgressSink {
-    /// A phase begins, and the one before has ended.
+    /// Called when a phase begins, and the previous one has ended.
     fn begin(&self, phase: Phase) {
         let _ = phase;
     }
 
-    /// So much of the phase's total is done.
+    /// Called with the part of the phase's total that is done.
     fn advance(&self, done: u64) {
         let _ = done;
     }
 
-    /// An operation failed, or an answer was wrong or missing. Told of the first few of each
-    /// workload, when its operations are done; all are counted in its report.
+    /// Called when an operation failed, or an answer was wrong or missing. Only the first few of
+    /// each workload are reported, after its operations; its report counts all.
     fn fault(&self, workload: WorkloadLetter, description: &str) {
         let _ = (workload, description);
     }
 
-    /// A workload is done.
+    /// Called when a workload is done.
     fn finish(&self, report: &RunReport) {
         let _ = report;
     }
 }
 
-/// A sink that tells nobody.
+/// Sink that ignores progress.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Silent;
 
 impl ProgressSink for Silent {}
 
-/// A part of a run.
+/// Phase of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Phase {
-    /// For which workload; `None`: for all.
+    /// Workload of the phase; `None`: all.
     pub workload: Option<WorkloadLetter>,
-    /// What is done.
+    /// Kind of the phase.
     pub kind: PhaseKind,
-    /// How much there is to do: keys, records or operations.
+    /// Total amount of work: keys, records or operations.
     pub total: u64,
 }
 
-/// What is done in a phase.
+/// Kind of a phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PhaseKind {
-    /// Keys are made; told of once at its end.
+    /// Keys are generated; reported once, at the end.
     Generating,
     /// Records are loaded.
     Loading,

@@ -1,17 +1,17 @@
-//! A thread's operations with their keys, looked up a few ahead.
+//! Requests of a thread: its operations with their keys, looked up a few ahead.
 //!
-//! The keys of a large run are in no cache, and each costs more than 100 ns of waiting for memory:
-//! as much as a third of a get. Looked up one after the other without anything between, they are
-//! waited for together, some 10 ns each. Only where nothing is inserted, though: otherwise an
-//! operation depends on which inserts were acknowledged before it.
+//! The keys of a large run are in no cache, and each lookup waits more than 100 ns for memory: as
+//! much as a third of a get. Consecutive lookups without other work between them overlap, and take
+//! some 10 ns each. Without inserts only: otherwise an operation depends on the inserts that were
+//! acknowledged before it.
 
 use crate::dataset::KeySet;
 use crate::workload::{Operation, OperationStream, WorkloadSpec};
 
-/// Operations looked up together.
+/// Operations that are looked up together.
 const AHEAD_COUNT: u64 = 16;
 
-/// An operation by keys; see [`Operation`].
+/// Operation with its keys; see [`Operation`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Request {
     Read { key: u64 },
@@ -21,7 +21,7 @@ pub(super) enum Request {
     ReadModifyWrite { key: u64 },
 }
 
-/// The requests of one thread.
+/// Requests of one thread.
 #[derive(Debug)]
 pub(super) struct Requests<'a> {
     stream: &'a mut OperationStream,
@@ -29,12 +29,12 @@ pub(super) struct Requests<'a> {
     ahead_count: u64,
     untaken_count: u64,
     drawn: Vec<Operation>,
-    /// Looked up, the next one last.
+    /// Looked-up requests, the next one last.
     ready: Vec<Request>,
 }
 
 impl<'a> Requests<'a> {
-    /// The first `request_count` of `stream`, or fewer if it ends.
+    /// Creates the first `request_count` requests of `stream`, or fewer if it ends.
     pub(super) fn new(
         spec: &WorkloadSpec,
         stream: &'a mut OperationStream,
@@ -114,8 +114,8 @@ mod tests {
     use crate::dataset::Dataset;
     use crate::workload::{InsertLedger, WorkloadLetter};
 
-    /// Promise: requests are the stream's operations in their order, exactly as many as asked for,
-    /// and where there are inserts none is drawn before the one before it is taken.
+    /// Promise: requests are the stream's operations in their order, exactly as many as requested.
+    /// With inserts, none is drawn before the previous one is taken.
     #[test]
     fn requests_are_the_operations_in_their_order() {
         let keys = KeySet::generate(&Dataset::Uniform, 1_000, 200, 1).expect("keys");

@@ -1,4 +1,4 @@
-//! How much memory a run needs.
+//! Memory that a run needs.
 
 use farleaf::LayerKind;
 
@@ -8,40 +8,41 @@ use crate::dataset::StringKeys;
 
 const BLOCK_SIZE_BYTES: u64 = 64;
 
-/// A slot's word and what fills a record up to words.
+/// Bytes per slot: its word, and the padding of a record to words.
 const SLOT_SIZE_BYTES: f64 = 12.0;
 
-/// What the parts below do not count: the region's own tables, sessions, chunks that are cut up.
+/// Bytes besides the parts below: the region's own tables, sessions, partly used chunks.
 const SPARE_SIZE_BYTES: u64 = 16 << 20;
 
-/// Leaves that a session leases ahead for its splits.
+/// Bytes of leaves that a session leases ahead for its splits.
 const LEASE_SIZE_BYTES: u64 = 64 << 10;
 
-/// A model's descriptor.
+/// Bytes of a model's descriptor.
 const MODEL_SIZE_BYTES: u64 = 64;
 
-/// A synonym leaf table of ROLEX: 256 entries and their count, in whole blocks.
+/// Bytes of a synonym leaf table of ROLEX: 256 entries and their count, in whole blocks.
 const ROLEX_SYNONYM_TABLE_SIZE_BYTES: u64 = 2_112;
 
-/// Keys are sorted, and inserts looked up by key: bytes that the process itself needs for each.
+/// Bytes per record that the process itself needs, for sorting keys and looking up inserts by key.
 const PROCESS_BYTES_PER_RECORD: u64 = 16;
 const PROCESS_BYTES_PER_INSERT: u64 = 64;
 
-/// What a leaf takes in the inner node that lists it.
+/// Bytes of a leaf's entry in an inner node.
 const INNER_ENTRY_SIZE_BYTES: u64 = 17;
 
-/// A leaf in a translation table.
+/// Bytes of a leaf's entry in a translation table.
 const WORD_SIZE_BYTES: f64 = 8.0;
 
-/// What the memory node counts for a record that it holds by itself; and a session's rings.
+/// Bytes that the memory node counts per record that it holds itself; also those of a session's
+/// rings.
 const SERVED_RECORD_SIZE_BYTES: u64 = 64;
 const RINGS_SIZE_BYTES: u64 = 64 << 10;
 
-/// A backup's buffers for its primary's log and for trees.
+/// Bytes of a backup's buffers for its primary's log and for trees.
 const BACKUP_SIZE_BYTES: u64 = 12 << 20;
 
-/// The size of a pool that holds all records of `config` and all inserts, with a margin of a
-/// quarter. An estimate: how many models there will be depends on the keys.
+/// Returns the size of a pool for all records of `config` and all inserts, with a margin of a
+/// quarter. An estimate: the number of models depends on the keys.
 pub(crate) fn pool_size_bytes(config: &RunConfig, insert_count: u64) -> u64 {
     if let Some(strings) = &config.strings {
         let key_size_bytes = strings.key_size_bytes() as f64;
@@ -58,14 +59,14 @@ pub(crate) fn pool_size_bytes(config: &RunConfig, insert_count: u64) -> u64 {
     // At least the two records that a split leaves; a quarter of 8 slots is as few.
     let records_per_leaf = (config.slots as f64 * fill).max(2.0);
     let leaf_count = config.records as f64 / records_per_leaf + 1.0;
-    // Of random keys a model spans some 6 epsilon^2 of them (1,500 at 16); real ones are rougher.
+    // For random keys a model spans about 6 epsilon^2 of them (1,500 at 16); real keys are rougher.
     let records_per_model = (2.0 * config.epsilon_keys.powi(2)).min(256.0);
     let model_count = (config.records as f64 / records_per_model + 1.0).min(leaf_count);
     let model_bytes = match config.layer {
-        // At least a block.
+        // At least one block.
         LayerKind::Learned => MODEL_SIZE_BYTES + BLOCK_SIZE_BYTES,
         LayerKind::Rolex => MODEL_SIZE_BYTES + ROLEX_SYNONYM_TABLE_SIZE_BYTES,
-        // Models of about as many leaves as the load's, for each of which a word.
+        // Models of about as many leaves as the load's, with a word for each leaf.
         LayerKind::Xstore => MODEL_SIZE_BYTES + 4 * BLOCK_SIZE_BYTES,
         LayerKind::RfTree
         | LayerKind::Fg
@@ -76,12 +77,12 @@ pub(crate) fn pool_size_bytes(config: &RunConfig, insert_count: u64) -> u64 {
     // Nodes that splits leave half full.
     let has_tree = u64::from(config.layer.has_tree());
     let entry_bytes = has_tree * 2 * INNER_ENTRY_SIZE_BYTES;
-    // The worst that inserts can do: each splits a full leaf of its own.
+    // Worst case of inserts: each splits a full leaf of its own.
     let leaf_bytes = (leaf_size_bytes(config.slots) + entry_bytes) as f64;
     let leaves_bytes = (leaf_count + insert_count as f64) * leaf_bytes;
-    // A residual byte for each leaf, and a synonym entry for every eighth, rounded up.
+    // One residual byte per leaf, and a synonym entry for every eighth, rounded up.
     let table_bytes = match config.layer {
-        // Twice, as they are trained anew in powers of two, and as many leaves more.
+        // Twice, since they are retrained in powers of two, and for as many leaves more.
         LayerKind::Xstore => (leaf_count + insert_count as f64) * 4.0 * WORD_SIZE_BYTES,
         _ => 0.0,
     };
@@ -92,9 +93,9 @@ pub(crate) fn pool_size_bytes(config: &RunConfig, insert_count: u64) -> u64 {
         .saturating_add(SPARE_SIZE_BYTES)
 }
 
-/// [`pool_size_bytes`] for a table of byte strings: pages as full as a load makes them, or half
-/// full where splits have been; and value blocks, which are cut larger than what is in them, and
-/// some of which wait to be written anew. Keys have so many bytes in the mean.
+/// Estimates [`pool_size_bytes`] for a table of byte strings. Pages are as full as a load makes
+/// them, or half full after splits. Value blocks are larger than their contents, and some of them
+/// wait to be reused. Keys have the given mean size.
 fn string_pool_size_bytes(
     config: &RunConfig,
     strings: &Strings,
@@ -106,7 +107,7 @@ fn string_pool_size_bytes(
     let is_inline = mean <= strings.inline_value_size_bytes as f64;
     let in_page = key_size_bytes + SLOT_SIZE_BYTES + if is_inline { mean } else { 24.0 };
     let page = strings.page_size_bytes as f64;
-    // A page that has room for one record and not for two.
+    // A page with space for one record and not for two.
     let record_bytes = if in_page * 2.0 > page - 200.0 {
         page
     } else {
@@ -119,15 +120,15 @@ fn string_pool_size_bytes(
     };
     let loaded = config.records as f64 * (record_bytes / fill + block_bytes);
     let inserted = insert_count as f64 * (record_bytes * 2.5 + block_bytes);
-    // Blocks that updates leave, of some hundredths of a second.
+    // Blocks that updates unlink within some hundredths of a second.
     let updates = (config.threads as f64 * 20_000.0).min(config.operations as f64);
     let in_limbo = updates * block_bytes.min(1024.0 * 1024.0);
     saturating((loaded + inserted) * 1.25 + in_limbo).saturating_add(4 * SPARE_SIZE_BYTES)
 }
 
-/// The size of each pool of `config`: of several, each has its share of the records, and room for
-/// all inserts, as they may all be of one part's keys. `keys` are those of a file, if it has been
-/// read.
+/// Returns the size of each pool of `config`. Each of several pools has its share of the records,
+/// and space for all inserts, as all may belong to one part's keys. `keys` are those of a file, if
+/// it has been read.
 pub(crate) fn part_size_bytes(
     config: &RunConfig,
     insert_count: u64,
@@ -143,7 +144,7 @@ pub(crate) fn part_size_bytes(
     pool_size_bytes(&share, insert_count)
 }
 
-/// From one leaf to the next: five words, keys and values, in whole blocks.
+/// Returns the distance between two leaves: five words, keys and values, in whole blocks.
 fn leaf_size_bytes(slots: u64) -> u64 {
     ((5 + 2 * slots) * 8).next_multiple_of(BLOCK_SIZE_BYTES)
 }
@@ -153,11 +154,11 @@ fn saturating(bytes: f64) -> u64 {
     bytes as u64
 }
 
-/// Whether the host has memory for a run with so many inserts: neither the keys nor memory of the
-/// process alone are refused by the system before it kills somebody for them.
+/// Checks that the host has memory for a run with this many inserts. The system does not refuse
+/// keys or process memory; it kills a process instead.
 ///
 /// # Errors
-/// [`BenchError::TooLarge`]. A host that does not tell what it has is trusted.
+/// [`BenchError::TooLarge`]. A host that does not report its memory is trusted.
 pub(crate) fn check_memory(
     config: &RunConfig,
     insert_count: u64,
@@ -191,18 +192,18 @@ pub(crate) fn check_memory(
     })
 }
 
-/// What all pools take together.
+/// Returns the size of all pools together.
 fn pools_size_bytes(config: &RunConfig, insert_count: u64, keys: Option<&StringKeys>) -> u64 {
     let pool_bytes = part_size_bytes(config, insert_count, keys);
     let pool_bytes = pool_bytes.saturating_mul(config.partitions as u64);
-    // The node holds the records beside its pool.
+    // The node holds the records besides its pool.
     let pool_count = if config.layer == LayerKind::Rpc { 2 } else { 1 };
     pool_bytes.saturating_mul(pool_count)
 }
 
-/// What own servers take: for each region an L0 that is filled, one that is written, half as much
-/// of its log, and a cache, as far as there are records for them; and what each backup has for its
-/// primary's log.
+/// Returns the memory of own servers. For each region: an L0 being filled, one being written, half
+/// as much of its log, and a cache, as far as there are records for them. For each backup: buffers
+/// for its primary's log.
 fn servers_size_bytes(config: &RunConfig, persistent: &PersistentConfig) -> u64 {
     let ServersConfig::Own { l0_size_bytes, .. } = &persistent.servers else {
         return 0;
@@ -221,14 +222,14 @@ fn servers_size_bytes(config: &RunConfig, persistent: &PersistentConfig) -> u64 
         .saturating_add(SPARE_SIZE_BYTES)
 }
 
-/// What the kernel thinks can be had; `None` if it does not tell.
+/// Returns the memory that the kernel considers available; `None` if it does not report it.
 pub(crate) fn available_bytes() -> Option<u64> {
     let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    told_available_bytes(&meminfo)
+    parse_available_bytes(&meminfo)
 }
 
-/// Ordinary pages, and huge pages that were set apart.
-fn told_available_bytes(meminfo: &str) -> Option<u64> {
+/// Parses the available memory: ordinary pages, and reserved huge pages.
+fn parse_available_bytes(meminfo: &str) -> Option<u64> {
     let number = |name: &str| {
         let line = meminfo
             .lines()
@@ -245,14 +246,14 @@ fn told_available_bytes(meminfo: &str) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// Promise: the estimate follows the leaves' sizes (3, 4 and 5 blocks), and emptier leaves,
+    /// Promise: the estimate follows the leaves' sizes (3, 4 and 5 blocks). Emptier leaves,
     /// inserts, threads and ROLEX's tables make it larger.
     #[test]
     fn what_needs_more_memory_makes_the_pool_larger() {
         assert_eq!([8, 12, 16].map(leaf_size_bytes), [192, 256, 320]);
         let config = RunConfig::default();
         let size = pool_size_bytes(&config, 0);
-        // 166,667 leaves of 192 bytes, a quarter more.
+        // 166,667 leaves of 192 bytes, plus a quarter.
         assert!((40_000_000..60_000_000).contains(&size), "{size}");
         assert!(pool_size_bytes(&config, 1_000_000) > size + 200_000_000);
         let larger = [
@@ -278,7 +279,7 @@ mod tests {
         }
     }
 
-    /// Promise: several pools share the records, but each has room for all inserts.
+    /// Promise: several pools share the records, but each has space for all inserts.
     #[test]
     fn parts_share_the_records() {
         let one = RunConfig::default();
@@ -309,12 +310,16 @@ mod tests {
         assert!(error.to_string().contains("fewer --records"), "{error}");
     }
 
-    /// Promise: available is what the kernel estimates, and the huge pages it does not count.
+    /// Promise: available memory is the kernel's estimate, plus the huge pages that it does not
+    /// count.
     #[test]
     fn huge_pages_are_available_too() {
         let meminfo = "MemFree: 1 kB\nMemAvailable:   100 kB\nHugePages_Free:    2\nHugepagesize:       2048 kB\n";
-        assert_eq!(told_available_bytes(meminfo), Some((100 + 4096) * 1024));
-        assert_eq!(told_available_bytes("MemAvailable: 7 kB\n"), Some(7 * 1024));
-        assert_eq!(told_available_bytes(""), None);
+        assert_eq!(parse_available_bytes(meminfo), Some((100 + 4096) * 1024));
+        assert_eq!(
+            parse_available_bytes("MemAvailable: 7 kB\n"),
+            Some(7 * 1024)
+        );
+        assert_eq!(parse_available_bytes(""), None);
     }
 }

@@ -1,49 +1,49 @@
-//! A store of its own for each workload: made, loaded, run, checked.
+//! Store of a workload: created, loaded, run, checked.
 
 use std::sync::Arc;
 
 use farleaf::{LayerKind, Pool, SessionOptions};
 
 use super::audit::audit;
-use super::cluster::{ClusterHome, ClusterTable, DeviceBytes};
-use super::crew::{Assignment, CrewResult, run_operations};
+use super::client_threads::{OperationResults, ThreadSettings, run_operations};
+use super::cluster::{ClusterTable, DeviceBytes, LoadedClusterTable};
+use super::fault_counts::FaultCounts;
 use super::pools::Pools;
 use super::subject::{OneTable, StringTable, Subject, TableOfParts};
-use super::tally::Tally;
 use super::{BenchError, Phase, PhaseKind, ProgressSink, RunConfig};
 use crate::dataset::KeySet;
 use crate::report::{PersistentReport, RunReport};
 use crate::verify::ScanChecker;
 use crate::workload::{InsertLedger, WorkloadLetter, WorkloadSpec};
 
-/// The table, as YCSB calls it.
+/// Name of the table in YCSB.
 pub(crate) const TABLE_NAME: &str = "usertable";
 
-/// Where the table of a run is.
+/// Location of a run's table.
 #[derive(Debug)]
-pub(super) enum Site {
-    /// In a pool inside this process, or over several.
+pub(super) enum TableLocation {
+    /// In one or several pools inside this process.
     Pools(Pools),
     /// On the disks of servers.
-    Cluster(Box<ClusterHome>),
+    Cluster(Box<LoadedClusterTable>),
 }
 
-/// A loaded table, in a pool inside this process, over several or in a cluster, for one run of one
+/// Loaded table in one or several pools inside this process, or in a cluster, for one run of one
 /// workload.
 ///
-/// [`run`](super::run) does all of it; the steps are apart for those who want to do something to
-/// the store in between, through [`pool`](Self::pool).
+/// [`run`](super::run) executes all steps. They are separate for callers that change the store in
+/// between, through [`pool`](Self::pool).
 #[derive(Debug)]
 pub struct LoadedStore {
     config: RunConfig,
     workload: WorkloadLetter,
     keys: Arc<KeySet>,
-    site: Site,
+    site: TableLocation,
 }
 
 impl LoadedStore {
-    /// Makes a pool with room for all records and inserts, or several, or a table in a cluster, and
-    /// loads the keys.
+    /// Creates pools with space for all records and inserts, or a table in a cluster, and loads the
+    /// keys.
     ///
     /// # Errors
     /// The host has not enough memory, the store failed, or the cluster has a table of that name.
@@ -60,11 +60,11 @@ impl LoadedStore {
             total: keys.record_count(),
         });
         let site = match &config.persistent {
-            None => Site::Pools(Pools::make_loaded(config, keys, workload, progress)?),
+            None => TableLocation::Pools(Pools::make_loaded(config, keys, workload, progress)?),
             Some(persistent) => {
                 let what = (config, persistent);
-                let home = ClusterHome::make_loaded(what, keys, workload, progress)?;
-                Site::Cluster(Box::new(home))
+                let loaded_table = LoadedClusterTable::make_loaded(what, keys, workload, progress)?;
+                TableLocation::Cluster(Box::new(loaded_table))
             }
         };
         Ok(Self {
@@ -75,21 +75,21 @@ impl LoadedStore {
         })
     }
 
-    /// The pool, whose only table is the loaded one; with partitions, the first part's.
+    /// Returns the pool, whose only table is the loaded one; with partitions, the first part's.
     ///
     /// # Panics
     /// The table is in a cluster.
     pub fn pool(&self) -> &Pool {
         match &self.site {
-            Site::Pools(pools) => pools.first(),
-            Site::Cluster(_) => panic!("a persistent table is in no pool"),
+            TableLocation::Pools(pools) => pools.first(),
+            TableLocation::Cluster(_) => panic!("a persistent table is in no pool"),
         }
     }
 
-    /// Runs the workload, then checks all of the table, and drops it if others would see it.
+    /// Runs the workload, then checks the whole table, and drops it if other clients would see it.
     ///
     /// # Errors
-    /// The store failed outside of the operations that are counted, or a thread cannot be started.
+    /// The store failed outside of the counted operations, or a thread cannot be started.
     pub fn run(self, progress: &dyn ProgressSink) -> Result<RunReport, BenchError> {
         let Self {
             config,
@@ -103,7 +103,7 @@ impl LoadedStore {
         let checker = ScanChecker::new(Arc::clone(keys), Arc::clone(&ledger));
 
         self.begin(PhaseKind::Running, config.operations, progress);
-        let assignment = Assignment {
+        let assignment = ThreadSettings {
             config,
             spec,
             site,
@@ -112,23 +112,29 @@ impl LoadedStore {
             checker: &checker,
         };
         let device_before = self.device_bytes();
-        let mut crew = run_operations(assignment, progress)?;
+        let mut client_threads = run_operations(assignment, progress)?;
         let device_after = self.device_bytes();
 
         self.begin(PhaseKind::Checking, ledger.existing_count(), progress);
-        let told = (&mut crew.tally, progress);
+        let told = (&mut client_threads.fault_counts, progress);
         let (record_count, memory_bytes) = match site {
-            Site::Pools(Pools::One(pool)) => self.check::<OneTable>(pool, &checker, told)?,
-            Site::Pools(Pools::Several(pools)) => {
+            TableLocation::Pools(Pools::One(pool)) => {
+                self.check::<OneTable>(pool, &checker, told)?
+            }
+            TableLocation::Pools(Pools::Several(pools)) => {
                 self.check::<TableOfParts>(pools, &checker, told)?
             }
-            Site::Pools(Pools::Strings(pool)) => self.check::<StringTable>(pool, &checker, told)?,
-            Site::Cluster(home) => self.check::<ClusterTable>(home.place(), &checker, told)?,
+            TableLocation::Pools(Pools::Strings(pool)) => {
+                self.check::<StringTable>(pool, &checker, told)?
+            }
+            TableLocation::Cluster(loaded_table) => {
+                self.check::<ClusterTable>(loaded_table.place(), &checker, told)?
+            }
         };
-        for description in &crew.tally.descriptions {
+        for description in &client_threads.fault_counts.descriptions {
             progress.fault(*workload, description);
         }
-        let mut report = self.report(&crew, record_count, memory_bytes);
+        let mut report = self.report(&client_threads, record_count, memory_bytes);
         if let (Some(persistent), Some(after), Some(before)) =
             (&mut report.persistent, device_after, device_before)
         {
@@ -146,45 +152,50 @@ impl LoadedStore {
         });
     }
 
-    /// What the devices of own servers were asked for until now.
+    /// Returns the device bytes of own servers so far.
     fn device_bytes(&self) -> Option<DeviceBytes> {
         match &self.site {
-            Site::Pools(_) => None,
-            Site::Cluster(home) => home.device_bytes(),
+            TableLocation::Pools(_) => None,
+            TableLocation::Cluster(loaded_table) => loaded_table.device_bytes(),
         }
     }
 
     fn close(self) -> Result<(), BenchError> {
         match self.site {
-            Site::Pools(_) => Ok(()),
-            Site::Cluster(home) => home.close(self.workload),
+            TableLocation::Pools(_) => Ok(()),
+            TableLocation::Cluster(loaded_table) => loaded_table.close(self.workload),
         }
     }
 
-    /// Checks all of the table; how many records it has, and how many bytes of far memory.
+    /// Checks the whole table. Returns its number of records, and its bytes of far memory.
     fn check<S: Subject>(
         &self,
         place: &S::Place,
         checker: &ScanChecker,
-        (tally, progress): (&mut Tally, &dyn ProgressSink),
+        (fault_counts, progress): (&mut FaultCounts, &dyn ProgressSink),
     ) -> Result<(u64, Option<u64>), BenchError> {
         let failed = |activity| BenchError::store(self.workload, activity);
         let table = S::open(place, &SessionOptions::default());
         let table = table.map_err(failed("opening the table for the check"))?;
-        let record_count = audit(&table, checker, tally, progress);
+        let record_count = audit(&table, checker, fault_counts, progress);
         let memory_bytes = table.memory_bytes();
         let memory_bytes = memory_bytes.map_err(failed("measuring the table"))?;
         table.close().map_err(failed("closing a session"))?;
         Ok((record_count, memory_bytes))
     }
 
-    fn report(&self, crew: &CrewResult, record_count: u64, memory_bytes: Option<u64>) -> RunReport {
+    fn report(
+        &self,
+        client_threads: &OperationResults,
+        record_count: u64,
+        memory_bytes: Option<u64>,
+    ) -> RunReport {
         let config = &self.config;
-        let operation_count = crew.recorder.operation_count();
+        let operation_count = client_threads.recorder.operation_count();
         let spec = WorkloadSpec::of(self.workload);
-        // An empty table has lost all its records, which `missing` says.
+        // An empty table has lost all its records, which `missing` reports.
         let per_key = |bytes: u64| bytes as f64 / record_count.max(1) as f64;
-        let seconds = crew.wall_time.as_secs_f64();
+        let seconds = client_threads.wall_time.as_secs_f64();
         let persistent = self.persistent_report();
         let is_in_memory = persistent.is_none();
         let pages = config.strings.filter(|_| is_in_memory);
@@ -210,11 +221,11 @@ impl LoadedStore {
             } else {
                 0.0
             },
-            metadata_bytes_per_key: crew.metadata_bytes_max.map(per_key),
+            metadata_bytes_per_key: client_threads.metadata_bytes_max.map(per_key),
             memory_bytes_per_key: memory_bytes.map(per_key),
-            errors: crew.tally.errors,
-            missing: crew.tally.missing,
-            operations_by_kind: crew.recorder.operations_by_kind(),
+            errors: client_threads.fault_counts.errors,
+            missing: client_threads.fault_counts.missing,
+            operations_by_kind: client_threads.recorder.operations_by_kind(),
             slots: config.strings.is_none().then_some(config.slots),
             fill_percent: is_in_memory.then_some(config.fill_percent.into()),
             epsilon: is_in_memory.then_some(config.epsilon_keys),
@@ -234,15 +245,17 @@ impl LoadedStore {
             metadata_budget_bytes: config.metadata_budget_bytes,
             link_count_max: config.link_count_max,
             model_cache: is_xstore.then(|| config.model_cache.to_string()),
-            fallback_count: is_xstore.then_some(crew.fallback_count),
+            fallback_count: is_xstore.then_some(client_threads.fallback_count),
             persistent,
         }
     }
 
     fn persistent_report(&self) -> Option<PersistentReport> {
         match &self.site {
-            Site::Pools(_) => None,
-            Site::Cluster(home) => Some(home.report(self.keys.record_count())),
+            TableLocation::Pools(_) => None,
+            TableLocation::Cluster(loaded_table) => {
+                Some(loaded_table.report(self.keys.record_count()))
+            }
         }
     }
 }

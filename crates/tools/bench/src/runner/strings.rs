@@ -1,11 +1,10 @@
-//! Workloads on byte strings: which string a key's number is, and which one a value's word.
+//! Workloads on byte strings: mappings from a key's number and a value's word to strings.
 //!
-//! A run draws keys as numbers and checks values that are words, whatever the table has. Over a
-//! table of byte strings each number is YCSB's `user` and its digits, filled up with zeros in front
-//! of them, so that strings sort as numbers do; and each value begins with its word and goes on
-//! with bytes that follow from it, all of which are checked, as far as its size tells; of several
-//! fields, each field does (`fields`). Where keys are of a file, numbers are ranks in it
-//! (`spelling`).
+//! A run draws keys as numbers and checks values that are words, whatever the table stores. In a
+//! table of byte strings each key is YCSB's `user` and the number's digits, padded with zeros, so
+//! that strings sort like their numbers. Each value begins with its word, followed by bytes derived
+//! from it; all of them are checked, and so is the size. In a value of several fields, each field
+//! does this (`fields`). If keys come from a file, numbers are ranks in it (`string_codec`).
 
 use core::fmt;
 use core::str::FromStr;
@@ -13,31 +12,31 @@ use core::str::FromStr;
 use super::fields::Fields;
 use crate::verify::is_value_of;
 
-/// What keys begin with, as YCSB has them.
+/// Prefix of keys, as in YCSB.
 const KEY_START: &str = "user";
 /// Digits of the greatest number.
 const DIGIT_COUNT: usize = 20;
-/// The shortest keys.
+/// Size of the shortest keys.
 pub(super) const KEY_SIZE_BYTES_MIN: usize = KEY_START.len() + DIGIT_COUNT;
-/// The shortest values: their word.
+/// Size of the shortest values: their word.
 pub(super) const VALUE_SIZE_BYTES_MIN: usize = 8;
 
-/// The sizes of values of Talos (section 5): of a record with a key of 24 bytes.
+/// Sizes of values in Talos (section 5), of a record with a key of 24 bytes.
 const SMALL: usize = 9;
 const MEDIUM: usize = 99;
 const LARGE: usize = 999;
 
-/// How large values are.
+/// Sizes of values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ValueSize {
-    /// All as large, in bytes.
+    /// All values have this size in bytes.
     Fixed(usize),
-    /// Small, medium and large ones in percent, as the Talos paper mixes them; which one a record
-    /// has follows from its key.
+    /// Mix of small, medium and large values, as in the Talos paper; the key determines a record's
+    /// size.
     Mixed {
-        /// The name of the mix.
+        /// Name of the mix.
         name: &'static str,
-        /// Percent of 9, 99 and 999 bytes.
+        /// Percentages of 9, 99 and 999 bytes.
         percent: [u8; 3],
     },
 }
@@ -66,7 +65,8 @@ impl fmt::Display for ValueSize {
     }
 }
 
-/// Bytes in decimal, `S`, `M` or `L` (9, 99 or 999), or the name of a mix. The error says so.
+/// Parses bytes in decimal, `S`, `M` or `L` (9, 99 or 999), or the name of a mix; the error lists
+/// these.
 impl FromStr for ValueSize {
     type Err = &'static str;
 
@@ -84,19 +84,19 @@ impl FromStr for ValueSize {
     }
 }
 
-/// What the strings of a table are.
+/// Settings of a table's strings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Strings {
-    /// Size of keys in bytes: 24 to 4,096; `None`: 24, or what the keys of a file have.
+    /// Size of keys in bytes: 24 to 4,096; `None`: 24, or the size of a file's keys.
     pub key_size_bytes: Option<usize>,
     /// Sizes of values: 8 bytes to 64 MiB.
     pub value_size: ValueSize,
-    /// How many fields a value has, all as large. 1: an update writes all of the value
-    /// (YCSB's `writeallfields`); more: it reads the value and puts it with one of them changed.
+    /// Number of a value's fields, all of equal size. 1: an update writes the whole value (YCSB's
+    /// `writeallfields`). More: it reads the value and puts it with one field changed.
     pub field_count: usize,
     /// Size of pages in bytes.
     pub page_size_bytes: u64,
-    /// The largest value that lies in a page, in bytes.
+    /// Size of the largest value that is stored in a page, in bytes.
     pub inline_value_size_bytes: u64,
 }
 
@@ -115,12 +115,12 @@ impl Default for Strings {
 }
 
 impl Strings {
-    /// Size of keys that are numbers, in bytes.
+    /// Returns the size of keys that are numbers, in bytes.
     pub fn key_size_bytes(&self) -> usize {
         self.key_size_bytes.unwrap_or(KEY_SIZE_BYTES_MIN)
     }
 
-    /// The key that a number is; replaces what was in the buffer.
+    /// Fills the buffer with the key of a number.
     pub fn key(&self, number: u64, key: &mut Vec<u8>) {
         use std::io::Write as _;
         let width = self.key_size_bytes() - KEY_START.len();
@@ -128,7 +128,7 @@ impl Strings {
         write!(key, "{KEY_START}{number:0width$}").expect("a vector takes all");
     }
 
-    /// The number that a key is; `None`: it is none of this table.
+    /// Returns the number of a key; `None` if it is not a key of this table.
     pub fn number(&self, key: &[u8]) -> Option<u64> {
         let digits = key.strip_prefix(KEY_START.as_bytes())?;
         let text = core::str::from_utf8(digits).ok()?;
@@ -137,7 +137,7 @@ impl Strings {
         is_one.then(|| text.parse().ok())?
     }
 
-    /// How large the value of a key is.
+    /// Returns the size of a key's value in bytes.
     pub fn value_size_bytes(&self, number: u64) -> usize {
         match self.value_size {
             ValueSize::Fixed(size_bytes) => size_bytes,
@@ -155,7 +155,7 @@ impl Strings {
         }
     }
 
-    /// The mean of all, in bytes.
+    /// Returns the mean size of values in bytes.
     pub fn value_size_bytes_mean(&self) -> f64 {
         match self.value_size {
             ValueSize::Fixed(size_bytes) => size_bytes as f64,
@@ -169,7 +169,7 @@ impl Strings {
         }
     }
 
-    /// How values are cut; `None`: they are not.
+    /// Returns the division of values into fields; `None` if there is only one.
     fn fields(&self) -> Option<Fields> {
         match self.value_size {
             ValueSize::Fixed(size_bytes) if self.field_count > 1 => Some(Fields {
@@ -180,7 +180,7 @@ impl Strings {
         }
     }
 
-    /// The value of a key that a word is; replaces what was in the buffer.
+    /// Fills the buffer with the value of a key and a word.
     pub fn value(&self, number: u64, word: u64, value: &mut Vec<u8>) {
         if let Some(fields) = self.fields() {
             return fields.write(word, value);
@@ -192,8 +192,7 @@ impl Strings {
         value.resize(VALUE_SIZE_BYTES_MIN + rest, filling(word));
     }
 
-    /// The value of a key after an update by this word of one that was right: all of it, or one
-    /// field.
+    /// Updates a correct value of a key by this word: all of it, or one field.
     pub fn update(&self, number: u64, word: u64, value: &mut Vec<u8>) {
         match self.fields() {
             Some(fields) => fields.change(word, value),
@@ -201,8 +200,8 @@ impl Strings {
         }
     }
 
-    /// The word that a key's value is, of several fields that of the last write; `None`: it is none
-    /// that was ever written there.
+    /// Returns the word of a key's value, of several fields that of the last write; `None` if this
+    /// value was never written there.
     pub fn word(&self, number: u64, value: &[u8]) -> Option<u64> {
         if let Some(fields) = self.fields() {
             return fields.word(value, |word| is_value_of(number, word));
@@ -215,7 +214,7 @@ impl Strings {
     }
 }
 
-/// What follows a word: a part of two values is neither.
+/// Returns the byte that follows a word: a mixture of two values is invalid.
 pub(super) const fn filling(word: u64) -> u8 {
     (word.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8
 }
@@ -232,7 +231,7 @@ mod tests {
         }
     }
 
-    /// Promise: keys sort as their numbers, are as long as was asked for, and come back.
+    /// Promise: keys sort like their numbers, have the requested length, and map back.
     #[test]
     fn keys_sort_as_numbers() {
         let strings = strings(30, "8");
@@ -248,8 +247,8 @@ mod tests {
         assert_eq!(strings.number(b"user0000000000000000000000000x"), None);
     }
 
-    /// Promise: a value comes back as its word; one of another size, or with a byte of another,
-    /// does not.
+    /// Promise: a value maps back to its word; a value of another size, or with a byte of another
+    /// one, does not.
     #[test]
     fn values_tell_their_words() {
         for size in ["8", "S", "100", "L", "SD"] {
@@ -268,8 +267,8 @@ mod tests {
         }
     }
 
-    /// Promise: so does a value of fields, whichever of them was updated; one with a field of
-    /// another key's does not.
+    /// Promise: a value of fields does, too, whichever was updated; a value with a field of another
+    /// key does not.
     #[test]
     fn values_of_fields_tell_their_words() {
         use crate::verify::loaded_value;
@@ -291,7 +290,7 @@ mod tests {
         assert_eq!(strings.word(2, &other), None);
     }
 
-    /// Promise: a mix has the sizes of the paper in about their shares.
+    /// Promise: a mix has the paper's sizes in about their shares.
     #[test]
     fn mixes_are_mixed() {
         let strings = strings(24, "SD");

@@ -1,4 +1,4 @@
-//! What a run works on: a table of one pool, or one over several (`--partitions`), or of a cluster
+//! Subject of a run: a table of one pool, one over several (`--partitions`), or one of a cluster
 //! (`persistent`).
 
 use std::future::Future;
@@ -14,16 +14,16 @@ use farleaf_executor::Completions;
 
 use super::TABLE_NAME;
 use super::error::StoreFailure;
-use super::spelling::Spelling;
+use super::string_codec::StringCodec;
 
-/// What an update of a key found.
+/// Result of an update of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum UpdateSeen {
-    /// It had this value.
+    /// Previous value.
     Previous(u64),
-    /// It was present; its value was not read.
+    /// The key was present; its value was not read.
     Present,
-    /// It was absent, and still is.
+    /// The key was absent, and still is.
     Absent,
 }
 
@@ -36,11 +36,11 @@ impl From<Update> for UpdateSeen {
     }
 }
 
-/// A session and the table that it has open: the operations that the workloads ask for.
+/// Session with an open table: the operations of the workloads.
 pub(super) trait Subject: Sized {
-    /// What it is opened in.
+    /// Store in which the subject is opened.
     type Place;
-    /// What its operations fail with.
+    /// Error of its operations.
     type Error: StoreFailure;
 
     fn open(place: &Self::Place, options: &SessionOptions) -> Result<Self, Self::Error>;
@@ -54,25 +54,26 @@ pub(super) trait Subject: Sized {
         limit: usize,
         records: &mut Vec<(u64, u64)>,
     ) -> impl Future<Output = Result<(), Self::Error>>;
-    /// What the operation that ended last has cost in far memory; `None`: it is not there.
+    /// Returns the cost in far memory of the operation that ended last; `None` if the table is
+    /// elsewhere.
     fn last_cost(&self) -> Option<Cost>;
     fn completions(&self) -> impl Completions;
     fn block_on<F: Future>(&self, future: F) -> F::Output;
-    /// What the session holds to find leaves; `None`: there are none.
+    /// Returns the bytes that the session holds to find leaves; `None` if there are no leaves.
     fn metadata_bytes(&self) -> Option<u64>;
-    /// What the table takes of far memory; `None`: it is not there.
+    /// Returns the table's bytes of far memory; `None` if it is elsewhere.
     fn memory_bytes(&self) -> Result<Option<u64>, Self::Error>;
     fn hint_counters(&self) -> HintCounters;
     fn close(self) -> Result<(), Self::Error>;
 }
 
-/// A table of one pool.
+/// Table of one pool.
 pub(super) struct OneTable {
     session: Session,
     table: Table,
 }
 
-/// A table over several.
+/// Table over several pools.
 pub(super) struct TableOfParts {
     session: PartitionedSession,
     table: PartitionedTable,
@@ -157,39 +158,39 @@ macro_rules! subject {
 subject!(OneTable, Pool);
 subject!(TableOfParts, PartitionedPool);
 
-/// A table of byte strings of one pool.
+/// Table of byte strings of one pool.
 pub(super) struct StringTable {
     session: Session,
     table: ByteTable,
-    spelling: Spelling,
-    /// Buffers of operations that are not under way: a key's and a value's.
+    string_codec: StringCodec,
+    /// Buffers of operations that are not in progress: a key's and a value's.
     buffers: RefCell<Vec<(Vec<u8>, Vec<u8>)>>,
-    /// What the last scan has found.
+    /// Records that the last scan has found.
     records: RefCell<RecordBuffer>,
-    /// What an operation that has just ended has cost, where it was several of the table's.
+    /// Cost of the operation that has just ended, if it consisted of several table operations.
     whole_cost: Cell<Option<Cost>>,
 }
 
 impl StringTable {
-    /// Does something with a key, and a value if there is a word for it, in buffers.
+    /// Calls a function with a key, and a value if a word is given, in buffers.
     async fn with_strings<R>(
         &self,
         (number, word): (u64, Option<u64>),
         work: impl AsyncFnOnce(&[u8], &mut Vec<u8>) -> Result<R, Error>,
     ) -> Result<R, Error> {
         let (mut key, mut value) = self.buffers.borrow_mut().pop().unwrap_or_default();
-        self.spelling.key(number, &mut key);
+        self.string_codec.key(number, &mut key);
         value.clear();
         if let Some(word) = word {
-            self.spelling.strings.value(number, word, &mut value);
+            self.string_codec.strings.value(number, word, &mut value);
         }
         let done = work(&key, &mut value).await;
         self.buffers.borrow_mut().push((key, value));
         done
     }
 
-    /// Reads a value and puts it with one field changed, as YCSB's bindings for stores of keys and
-    /// values do: what is put between the two is lost.
+    /// Reads a value and puts it with one field changed, like YCSB's bindings for key-value stores;
+    /// a put of another client in between is lost.
     async fn update_field(&self, number: u64, word: u64) -> Result<UpdateSeen, Error> {
         self.with_strings((number, None), async |string, value| {
             let table = self.table.asynchronous();
@@ -197,7 +198,7 @@ impl StringTable {
                 return Ok(UpdateSeen::Absent);
             }
             let mut cost = self.session.last_cost();
-            let previous = self.spelling.change(number, word, value);
+            let previous = self.string_codec.change(number, word, value);
             let is_there = table.update(string, value).await?;
             cost += self.session.last_cost();
             self.whole_cost.set(Some(cost));
@@ -212,16 +213,16 @@ impl StringTable {
 }
 
 impl Subject for StringTable {
-    type Place = (Pool, Spelling);
+    type Place = (Pool, StringCodec);
     type Error = Error;
 
-    fn open((pool, spelling): &Self::Place, options: &SessionOptions) -> Result<Self, Error> {
+    fn open((pool, string_codec): &Self::Place, options: &SessionOptions) -> Result<Self, Error> {
         let session = pool.session_with(options)?;
         let table = session.open_byte_table(TABLE_NAME)?;
         Ok(Self {
             session,
             table,
-            spelling: spelling.clone(),
+            string_codec: string_codec.clone(),
             buffers: RefCell::default(),
             records: RefCell::default(),
             whole_cost: Cell::default(),
@@ -230,14 +231,14 @@ impl Subject for StringTable {
 
     async fn get(&self, key: u64) -> Result<Option<u64>, Error> {
         self.with_strings((key, None), async |string, _| {
-            let read = |value: Option<&[u8]>| value.map(|value| self.spelling.word(key, value));
+            let read = |value: Option<&[u8]>| value.map(|value| self.string_codec.word(key, value));
             self.table.asynchronous().get_with(string, read).await
         })
         .await
     }
 
     async fn update(&self, key: u64, value: u64) -> Result<UpdateSeen, Error> {
-        if self.spelling.strings.field_count > 1 {
+        if self.string_codec.strings.field_count > 1 {
             return self.update_field(key, value).await;
         }
         self.with_strings((key, Some(value)), async |string, value| {
@@ -257,7 +258,7 @@ impl Subject for StringTable {
             Ok(match inserted {
                 ByteInsertion::Inserted => Insertion::Inserted,
                 ByteInsertion::AlreadyPresent(found) => {
-                    Insertion::AlreadyPresent(self.spelling.word(key, &found))
+                    Insertion::AlreadyPresent(self.string_codec.word(key, &found))
                 }
             })
         })
@@ -277,8 +278,8 @@ impl Subject for StringTable {
             let scanned = table.scan_into(string, None, limit, &mut found).await;
             let mut start = from;
             records.extend(found.iter().map(|(key, value)| {
-                let number = self.spelling.found_number(key, &mut start);
-                (number, self.spelling.word(number, value))
+                let number = self.string_codec.found_number(key, &mut start);
+                (number, self.string_codec.word(number, value))
             }));
             self.records.replace(found);
             scanned

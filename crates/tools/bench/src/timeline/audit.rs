@@ -1,25 +1,25 @@
-//! The check at the end: every key that must be there is there, and nothing else.
+//! Final check: every expected key exists, and no other.
 
 use farleaf::Table;
 
 use super::TimelineSink;
-use super::course::{Course, Presence};
-use super::crew::Faults;
+use super::change_state::{ChangeState, Presence};
+use super::client_threads::ChangeFaults;
 use super::keys::value_of;
 use crate::verify::Verdict;
 
 /// Records of one scan.
 const PART_RECORD_COUNT: usize = 2_048;
-/// Parts between two reports of progress.
+/// Parts between two progress reports.
 const PARTS_PER_REPORT: u64 = 32;
 
-/// Reads all of the table and counts every key that is missing, wrong or too many. To be called
-/// when no operation is under way. A bit for each index, some 20 ns a record.
+/// Reads the whole table and counts every key that is missing, wrong or superfluous. No operation
+/// may be in flight. Needs a bit per index, and some 20 ns per record.
 pub(super) fn audit(
-    course: &Course,
+    change_state: &ChangeState,
     key_count: u64,
     table: &Table,
-    faults: &mut Faults,
+    faults: &mut ChangeFaults,
     sink: &dyn TimelineSink,
 ) {
     let mut seen = vec![0_u64; key_count.div_ceil(64) as usize];
@@ -30,28 +30,28 @@ pub(super) fn audit(
             let stopped = "the check of all records stopped at key";
             return faults.wrong(format_args!("{stopped} {from}: {error}"));
         }
-        check_part(course, from, &entries, &mut seen, faults);
+        check_part(change_state, from, &entries, &mut seen, faults);
         record_count += entries.len() as u64;
         if part % PARTS_PER_REPORT == 0 {
             sink.advance(record_count);
         }
         let next = entries.last().and_then(|(key, _)| key.checked_add(1));
-        // An answer that does not lead on has been counted as wrong.
+        // An answer after which the scan cannot continue has been counted as wrong.
         match next.filter(|next| *next > from && entries.len() >= PART_RECORD_COUNT) {
             Some(next) => from = next,
             None => break,
         }
     }
-    check_all_seen(course, key_count, &seen, faults);
+    check_all_seen(change_state, key_count, &seen, faults);
 }
 
-/// Every record of a scan is one that may be there, with its value, above the one before.
+/// Checks that every record of a scan may exist, has its value, and is above the previous one.
 fn check_part(
-    course: &Course,
+    change_state: &ChangeState,
     from: u64,
     entries: &[(u64, u64)],
     seen: &mut [u64],
-    faults: &mut Faults,
+    faults: &mut ChangeFaults,
 ) {
     let mut lowest = Some(from);
     for (key, value) in entries.iter().copied() {
@@ -61,10 +61,10 @@ fn check_part(
             ));
         }
         lowest = key.checked_add(1);
-        match course.keys.index_of(key) {
+        match change_state.keys.index_of(key) {
             None => faults.wrong(format_args!("key {key} is there and was never put")),
             Some(index) => {
-                if course.presence(index) == Presence::Absent {
+                if change_state.presence(index) == Presence::Absent {
                     faults.wrong(format_args!("key {key} is there and must not be"));
                 }
                 if value != value_of(key) {
@@ -76,12 +76,17 @@ fn check_part(
     }
 }
 
-fn check_all_seen(course: &Course, key_count: u64, seen: &[u64], faults: &mut Faults) {
+fn check_all_seen(
+    change_state: &ChangeState,
+    key_count: u64,
+    seen: &[u64],
+    faults: &mut ChangeFaults,
+) {
     for index in 0..key_count {
         let is_seen = seen[(index / 64) as usize] >> (index % 64) & 1 == 1;
-        if !is_seen && course.presence(index) == Presence::Present {
-            let key = course.keys.key(index);
-            faults.judge(Verdict::Missing { key });
+        if !is_seen && change_state.presence(index) == Presence::Present {
+            let key = change_state.keys.key(index);
+            faults.count_verdict(Verdict::Missing { key });
         }
     }
 }
@@ -93,30 +98,32 @@ mod tests {
 
     const COUNT: u64 = 100;
 
-    /// Errors and missing keys of a table that should have indexes 10 to 99.
+    /// Returns the errors and missing keys of a changed table that should have indexes 10 to 99.
     fn counted(change: impl FnOnce(&mut Vec<(u64, u64)>)) -> (u64, u64) {
-        let course = Course::new(&TimelineConfig {
+        let change_state = ChangeState::new(&TimelineConfig {
             change: Change::Shrink {
                 from: COUNT,
                 delete_percent: 10,
             },
             ..TimelineConfig::default()
         });
-        while let Some(delete) = course.take_delete() {
-            course.acknowledge(delete);
+        while let Some(delete) = change_state.take_delete() {
+            change_state.acknowledge(delete);
         }
-        let mut entries: Vec<(u64, u64)> = (10..COUNT).map(|index| course.record(index)).collect();
+        let mut entries: Vec<(u64, u64)> = (10..COUNT)
+            .map(|index| change_state.record(index))
+            .collect();
         entries.sort_unstable();
         change(&mut entries);
-        let (mut seen, mut faults) = ([0; 2], Faults::default());
-        check_part(&course, 0, &entries, &mut seen, &mut faults);
-        check_all_seen(&course, COUNT, &seen, &mut faults);
+        let (mut seen, mut faults) = ([0; 2], ChangeFaults::default());
+        check_part(&change_state, 0, &entries, &mut seen, &mut faults);
+        check_all_seen(&change_state, COUNT, &seen, &mut faults);
         assert_eq!(faults.refused, 0);
         (faults.errors(), faults.missing())
     }
 
-    /// Promise: a table as it must be has no faults; every key that is missing, has come back, was
-    /// never put, is out of order or has another's value is counted.
+    /// Promise: a correct table has no faults. Every key that is missing, has come back, was never
+    /// put, is out of order or has another's value is counted.
     #[test]
     fn every_fault_is_counted() {
         assert_eq!(counted(|_| ()), (0, 0));
@@ -127,14 +134,14 @@ mod tests {
         assert_eq!(counted(|entries| entries.swap(4, 5)), (1, 0));
         assert_eq!(counted(|entries| entries.push((u64::MAX, 0))), (1, 0));
         let back = |entries: &mut Vec<(u64, u64)>| {
-            let course = Course::new(&TimelineConfig {
+            let change_state = ChangeState::new(&TimelineConfig {
                 change: Change::Shrink {
                     from: COUNT,
                     delete_percent: 10,
                 },
                 ..TimelineConfig::default()
             });
-            entries.push(course.record(3));
+            entries.push(change_state.record(3));
             entries.sort_unstable();
         };
         assert_eq!(counted(back), (1, 0));

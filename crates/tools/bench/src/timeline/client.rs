@@ -1,4 +1,4 @@
-//! One thread's operations: asked, timed, judged, noted.
+//! Client of one thread: executes, times, checks and records operations.
 
 use std::sync::mpsc::Sender;
 use std::thread;
@@ -7,57 +7,57 @@ use std::time::{Duration, Instant};
 use farleaf::{Error, HintCounters, Session, Table};
 use rand::Rng;
 
+use super::change_state::{ChangeState, Write};
+use super::client_threads::ChangeFaults;
 use super::clock::Clock;
-use super::course::{Course, Write};
-use super::crew::Faults;
 use super::interval::{GetTotals, IntervalRecorder};
-use super::watch::Part;
+use super::watch::ThreadInterval;
 use crate::distribution::{Random, below};
 use crate::verify::Verdict;
 
-/// How long a thread without anything to do does nothing.
+/// Sleep of a thread without work.
 const IDLE: Duration = Duration::from_millis(1);
 
-/// Records that are drawn for a get, at the most: those that were refused are not asked for.
+/// Maximal number of draws for a get: refused records are not requested.
 const DRAW_COUNT_MAX: usize = 64;
 
-/// One thread's operations.
+/// Operations of one thread.
 pub(super) struct Client<'a> {
     pub(super) thread_index: usize,
-    pub(super) course: &'a Course,
+    pub(super) change_state: &'a ChangeState,
     pub(super) clock: &'a Clock,
     pub(super) session: &'a Session,
     pub(super) table: &'a Table,
-    pub(super) parts: Sender<Part>,
+    pub(super) parts: Sender<ThreadInterval>,
     pub(super) random: Random,
-    /// Of random numbers below this a get is made.
+    /// Threshold: a random number below it means a get.
     pub(super) reads_below: u64,
 }
 
-/// What a thread has noted.
+/// Results of a thread.
 #[derive(Debug, Default)]
-pub(super) struct Notes {
-    pub(super) faults: Faults,
+pub(super) struct ThreadRecords {
+    pub(super) faults: ChangeFaults,
     /// Gets that ended before the last write.
     pub(super) gets: GetTotals,
-    /// The interval under way, and what has been noted in it.
+    /// Number of the current interval.
     number: u64,
     recorder: Box<IntervalRecorder>,
-    /// How often hints had not been right when it began.
+    /// Counts of wrong hints at its start.
     hints: HintCounters,
 }
 
-/// How an operation went.
-struct Ended<T> {
+/// Result of an operation.
+struct TimedAnswer<T> {
     result: Result<T, Error>,
     now_ns: u64,
     latency_ns: u64,
 }
 
 impl Client<'_> {
-    /// Works until it is time to stop.
-    pub(super) fn run(mut self) -> Notes {
-        let mut notes = Notes::default();
+    /// Executes operations until it is time to stop.
+    pub(super) fn run(mut self) -> ThreadRecords {
+        let mut notes = ThreadRecords::default();
         let mut is_writing = true;
         loop {
             let now_ns = self.now_ns();
@@ -82,17 +82,17 @@ impl Client<'_> {
     }
 
     fn now_ns(&self) -> u64 {
-        self.clock.begun().elapsed().as_nanos() as u64
+        self.clock.start_instant().elapsed().as_nanos() as u64
     }
 
-    /// Gets a key that is known to be there. Returns whether there is one.
-    fn read(&mut self, notes: &mut Notes) -> bool {
-        let (random, course) = (&mut self.random, self.course);
-        let mut draw = || course.known_present(|count| below(random, count));
+    /// Gets a key that is known to exist. Returns whether there is one.
+    fn read(&mut self, notes: &mut ThreadRecords) -> bool {
+        let (random, change_state) = (&mut self.random, self.change_state);
+        let mut draw = || change_state.known_present(|count| below(random, count));
         let Some(index) = (0..DRAW_COUNT_MAX).find_map(|_| draw()) else {
             return false;
         };
-        let (key, value) = self.course.record(index);
+        let (key, value) = self.change_state.record(index);
         let ended = self.timed(|table| table.get(key));
         let is_growing = self.clock.written_ns().is_none();
         let recorder = self.recorder(notes, ended.now_ns);
@@ -106,9 +106,9 @@ impl Client<'_> {
                 match found {
                     Some(found) if found == value => {}
                     Some(found) => notes.faults.wrong_value(key, found),
-                    // Somebody may have deleted it meanwhile.
-                    None if self.course.may_be_deleted(index) => {}
-                    None => notes.faults.judge(Verdict::Missing { key }),
+                    // Another thread may have deleted it meanwhile.
+                    None if self.change_state.may_be_deleted(index) => {}
+                    None => notes.faults.count_verdict(Verdict::Missing { key }),
                 }
             }
             Err(error) => notes.faults.failed("get", key, &error),
@@ -117,85 +117,85 @@ impl Client<'_> {
     }
 
     /// Puts the next key, deletes the next one, or both. Returns whether there was any.
-    fn write(&mut self, notes: &mut Notes) -> bool {
-        let put = self.course.take_put();
+    fn write(&mut self, notes: &mut ThreadRecords) -> bool {
+        let put = self.change_state.take_put();
         if let Some(put) = put {
             self.put(put, notes);
         }
-        let delete = self.course.take_delete();
+        let delete = self.change_state.take_delete();
         if let Some(delete) = delete {
             self.delete(delete, notes);
         }
         put.is_some() || delete.is_some()
     }
 
-    fn put(&mut self, write: Write, notes: &mut Notes) {
+    fn put(&mut self, write: Write, notes: &mut ThreadRecords) {
         let Write::Put { index, .. } = write else {
             unreachable!("take_put takes puts");
         };
-        let (key, value) = self.course.record(index);
+        let (key, value) = self.change_state.record(index);
         let ended = self.timed(|table| table.put(key, value));
         match ended.result {
             Ok(before) => {
                 let recorder = self.recorder(notes, ended.now_ns);
                 recorder.write(ended.latency_ns, self.session.last_cost());
-                self.course.acknowledge(write);
+                self.change_state.acknowledge(write);
                 if let Some(before) = before {
                     notes.faults.found_present(key, before);
                 }
             }
             Err(error) => {
-                self.course.abandon(write);
+                self.change_state.abandon(write);
                 notes.faults.refused(key, &error);
             }
         }
     }
 
-    fn delete(&mut self, write: Write, notes: &mut Notes) {
+    fn delete(&mut self, write: Write, notes: &mut ThreadRecords) {
         let Write::Delete { index } = write else {
             unreachable!("take_delete takes deletes");
         };
-        // Another thread may still be putting it: then the window is as wide as it may be.
-        while !self.course.is_put(index) {
+        // Another thread may still be putting it: then the window has its greatest width.
+        while !self.change_state.is_put(index) {
             if self.clock.is_over(self.now_ns()) {
-                return self.course.abandon(write);
+                return self.change_state.abandon(write);
             }
             thread::yield_now();
         }
-        let (key, value) = self.course.record(index);
+        let (key, value) = self.change_state.record(index);
         let ended = self.timed(|table| table.delete(key));
         match ended.result {
             Ok(before) => {
                 let recorder = self.recorder(notes, ended.now_ns);
                 recorder.write(ended.latency_ns, self.session.last_cost());
-                self.course.acknowledge(write);
+                self.change_state.acknowledge(write);
                 match before {
                     Some(before) if before == value => {}
                     Some(before) => notes.faults.wrong_value(key, before),
-                    None if self.course.is_refused(index) => {}
-                    None => notes.faults.judge(Verdict::Missing { key }),
+                    None if self.change_state.is_refused(index) => {}
+                    None => notes.faults.count_verdict(Verdict::Missing { key }),
                 }
             }
             Err(error) => {
-                self.course.abandon(write);
+                self.change_state.abandon(write);
                 notes.faults.failed("delete", key, &error);
             }
         }
     }
 
-    fn timed<T>(&self, operation: impl FnOnce(&Table) -> Result<T, Error>) -> Ended<T> {
+    fn timed<T>(&self, operation: impl FnOnce(&Table) -> Result<T, Error>) -> TimedAnswer<T> {
         let start = Instant::now();
         let result = operation(self.table);
         let end = Instant::now();
-        Ended {
+        TimedAnswer {
             result,
-            now_ns: (end - self.clock.begun()).as_nanos() as u64,
+            now_ns: (end - self.clock.start_instant()).as_nanos() as u64,
             latency_ns: (end - start).as_nanos() as u64,
         }
     }
 
-    /// What is noted in the interval in which something ended; the one before is over.
-    fn recorder<'n>(&self, notes: &'n mut Notes, now_ns: u64) -> &'n mut IntervalRecorder {
+    /// Returns the recorder of the interval in which an operation ended; ends the previous one.
+    fn recorder<'n>(&self, notes: &'n mut ThreadRecords, now_ns: u64) -> &'n mut IntervalRecorder {
         let number = self.clock.interval_at(now_ns).max(notes.number);
         if number > notes.number {
             self.send(notes, number);
@@ -203,18 +203,18 @@ impl Client<'_> {
         &mut notes.recorder
     }
 
-    fn send(&self, notes: &mut Notes, next: u64) {
+    fn send(&self, notes: &mut ThreadRecords, next: u64) {
         let hints = self.table.hint_counters();
         notes.recorder.hints(notes.hints, hints);
         notes.hints = hints;
-        let part = Part {
+        let part = ThreadInterval {
             thread_index: self.thread_index,
             number: notes.number,
             next,
             recorder: std::mem::take(&mut notes.recorder),
         };
         notes.number = next;
-        // Whoever listened has failed, and the run with it.
+        // The receiver has failed, and with it the run.
         let _ = self.parts.send(part);
     }
 }

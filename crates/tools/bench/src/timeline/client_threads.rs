@@ -1,4 +1,4 @@
-//! The threads of a run: started together, listened to, joined.
+//! Threads of a run: started together, monitored, joined.
 
 use std::fmt::Display;
 use std::sync::mpsc::{self, Sender};
@@ -6,59 +6,59 @@ use std::thread::{self, ScopedJoinHandle};
 
 use farleaf::{Error, Pool};
 
-use super::client::{Client, Notes};
+use super::change_state::ChangeState;
+use super::client::{Client, ThreadRecords};
 use super::clock::Clock;
-use super::course::Course;
 use super::interval::{GetTotals, Interval};
 use super::store::TABLE_NAME;
-use super::watch::{Part, Watch};
+use super::watch::{IntervalCollector, ThreadInterval};
 use super::{TimelineConfig, TimelineError, TimelineSink};
 use crate::distribution::numbered_stream;
-use crate::runner::gate::{Gate, Place};
-use crate::runner::tally::Tally;
+use crate::runner::fault_counts::FaultCounts;
+use crate::runner::gate::{Place, StartGate};
 use crate::verify::Verdict;
 
-/// What the threads of a run did.
+/// Combined results of the threads of a run.
 #[derive(Debug)]
-pub(super) struct CrewResult {
+pub(super) struct ChangeResults {
     pub(super) intervals: Vec<Interval>,
-    pub(super) faults: Faults,
+    pub(super) faults: ChangeFaults,
     /// Gets that ended before the last write.
     pub(super) gets: GetTotals,
-    /// When the last write was done.
+    /// Time of the last write, in seconds.
     pub(super) written_s: f64,
 }
 
-/// What went wrong.
+/// Counters of a run's faults.
 #[derive(Debug, Default)]
-pub(super) struct Faults {
-    tally: Tally,
+pub(super) struct ChangeFaults {
+    fault_counts: FaultCounts,
     /// Puts that the store refused.
     pub(super) refused: u64,
 }
 
-impl Faults {
+impl ChangeFaults {
     pub(super) fn errors(&self) -> u64 {
-        self.tally.errors
+        self.fault_counts.errors
     }
 
     pub(super) fn missing(&self) -> u64 {
-        self.tally.missing
+        self.fault_counts.missing
     }
 
-    /// The first faults, in words.
+    /// Returns descriptions of the first faults.
     pub(super) fn descriptions(&self) -> &[String] {
-        &self.tally.descriptions
+        &self.fault_counts.descriptions
     }
 
     #[inline]
-    pub(super) fn judge(&mut self, verdict: Verdict) {
-        self.tally.judge(verdict);
+    pub(super) fn count_verdict(&mut self, verdict: Verdict) {
+        self.fault_counts.count_verdict(verdict);
     }
 
     #[cold]
     pub(super) fn wrong(&mut self, description: impl Display) {
-        self.tally.wrong(description);
+        self.fault_counts.wrong(description);
     }
 
     #[cold]
@@ -80,48 +80,48 @@ impl Faults {
     #[cold]
     pub(super) fn refused(&mut self, key: u64, error: &Error) {
         self.refused += 1;
-        self.tally
+        self.fault_counts
             .describe(&format_args!("put of key {key} was refused: {error}"));
     }
 
     fn merge(&mut self, other: Self) {
-        self.tally.merge(other.tally);
+        self.fault_counts.merge(other.fault_counts);
         self.refused += other.refused;
     }
 }
 
-/// What a thread is told.
+/// Settings of a thread.
 #[derive(Clone, Copy)]
-struct Assignment<'a> {
+struct ChangeSettings<'a> {
     config: &'a TimelineConfig,
-    course: &'a Course,
+    change_state: &'a ChangeState,
     pool: &'a Pool,
     clock: &'a Clock,
 }
 
-/// Makes the change, and watches it.
+/// Executes the change, and monitors it.
 ///
 /// # Errors
-/// A thread could not be started, has no session, or the pool could not be looked at.
+/// A thread could not be started, has no session, or the pool could not be read.
 pub(super) fn run(
     config: &TimelineConfig,
-    course: &Course,
+    change_state: &ChangeState,
     pool: &Pool,
     sink: &dyn TimelineSink,
-) -> Result<CrewResult, TimelineError> {
+) -> Result<ChangeResults, TimelineError> {
     let clock = Clock::new(config.threads, config.interval, config.settle);
-    let assignment = Assignment {
+    let assignment = ChangeSettings {
         config,
-        course,
+        change_state,
         pool,
         clock: &clock,
     };
-    let gate = Gate::new(config.threads + 1);
+    let gate = StartGate::new(config.threads + 1);
     let (sender, parts) = mpsc::channel();
     thread::scope(|scope| {
         let mut places: Vec<Place<'_>> = (0..=config.threads).map(|_| gate.place()).collect();
         let mut own_place = places.pop().expect("a place for each, and this one");
-        // Should a thread not start, the others do not work on.
+        // If a thread does not start, the others stop.
         let _guard = Guard(&clock);
         let mut handles = Vec::with_capacity(config.threads);
         for (thread_index, place) in places.into_iter().enumerate() {
@@ -137,14 +137,14 @@ pub(super) fn run(
         }
         drop(sender);
         own_place.ready();
-        let watch = Watch::new(pool, &clock, config.threads, sink);
-        let watched = watch.listen(&parts, &|| course.taken_count());
+        let watch = IntervalCollector::new(pool, &clock, config.threads, sink);
+        let watched = watch.listen(&parts, &|| change_state.taken_count());
         if watched.is_err() {
             clock.abandon();
         }
         let merged = merge(handles)?;
         let written_ns = clock.written_ns().unwrap_or(0);
-        Ok(CrewResult {
+        Ok(ChangeResults {
             intervals: watched?,
             faults: merged.0,
             gets: merged.1,
@@ -163,9 +163,9 @@ impl Drop for Guard<'_> {
 }
 
 fn merge(
-    handles: Vec<ScopedJoinHandle<'_, Result<Notes, TimelineError>>>,
-) -> Result<(Faults, GetTotals), TimelineError> {
-    let (mut faults, mut gets) = (Faults::default(), GetTotals::default());
+    handles: Vec<ScopedJoinHandle<'_, Result<ThreadRecords, TimelineError>>>,
+) -> Result<(ChangeFaults, GetTotals), TimelineError> {
+    let (mut faults, mut gets) = (ChangeFaults::default(), GetTotals::default());
     for handle in handles {
         let joined = handle
             .join()
@@ -177,20 +177,20 @@ fn merge(
     Ok((faults, gets))
 }
 
-/// One thread of a run.
+/// Executes the operations of one thread.
 fn work(
-    assignment: Assignment<'_>,
+    assignment: ChangeSettings<'_>,
     thread_index: usize,
-    parts: Sender<Part>,
+    parts: Sender<ThreadInterval>,
     mut place: Place<'_>,
-) -> Result<Notes, TimelineError> {
-    let Assignment {
+) -> Result<ThreadRecords, TimelineError> {
+    let ChangeSettings {
         config,
-        course,
+        change_state,
         pool,
         clock,
     } = assignment;
-    // A thread that fails would never say that it has written everything.
+    // A failing thread would never report that it has no more writes.
     let guard = Guard(clock);
     let session = pool
         .session()
@@ -200,7 +200,7 @@ fn work(
         .map_err(TimelineError::store("opening the table"))?;
     let client = Client {
         thread_index,
-        course,
+        change_state,
         clock,
         session: &session,
         table: &table,

@@ -1,19 +1,19 @@
-//! When a run begins and ends, as all threads see it.
+//! Clock of a run: its beginning and end, for all threads.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-/// Not yet known.
+/// Not known yet.
 const UNKNOWN: u64 = u64::MAX;
 
-/// The clock of a run. Times are nanoseconds since its beginning.
+/// Clock of a run. Times are nanoseconds since its beginning.
 #[derive(Debug)]
 pub(super) struct Clock {
-    begun: OnceLock<Instant>,
+    start_instant: OnceLock<Instant>,
     interval_ns: u64,
     settle_ns: u64,
-    /// Threads that have something to write.
+    /// Number of threads that still have writes to do.
     writing_count: AtomicUsize,
     written_ns: AtomicU64,
     stop_ns: AtomicU64,
@@ -22,7 +22,7 @@ pub(super) struct Clock {
 impl Clock {
     pub(super) fn new(thread_count: usize, interval: Duration, settle: Duration) -> Self {
         Self {
-            begun: OnceLock::new(),
+            start_instant: OnceLock::new(),
             interval_ns: interval.as_nanos() as u64,
             settle_ns: settle.as_nanos() as u64,
             writing_count: AtomicUsize::new(thread_count),
@@ -31,16 +31,16 @@ impl Clock {
         }
     }
 
-    /// When it began: now, if nobody has asked before.
-    pub(super) fn begun(&self) -> Instant {
-        *self.begun.get_or_init(Instant::now)
+    /// Returns the beginning of the run: now, at the first call.
+    pub(super) fn start_instant(&self) -> Instant {
+        *self.start_instant.get_or_init(Instant::now)
     }
 
     pub(super) fn interval_ns(&self) -> u64 {
         self.interval_ns
     }
 
-    /// A thread has nothing more to write. The last one decides when all stop.
+    /// Records that a thread has no more writes. The last thread decides when all stop.
     pub(super) fn has_written(&self, now_ns: u64) {
         if self.writing_count.fetch_sub(1, SeqCst) > 1 {
             return;
@@ -48,31 +48,31 @@ impl Clock {
         self.written_ns.store(now_ns, SeqCst);
         let settled_ns = (now_ns + self.settle_ns).max(1);
         let stop_ns = settled_ns.next_multiple_of(self.interval_ns);
-        // Whoever has abandoned the run is not overruled.
+        // The end of an abandoned run does not change.
         let _ = self
             .stop_ns
             .compare_exchange(UNKNOWN, stop_ns, SeqCst, SeqCst);
     }
 
-    /// When the last write was done; `None` while something is to be written.
+    /// Returns when the last write was done; `None` while writes are left.
     #[inline]
     pub(super) fn written_ns(&self) -> Option<u64> {
         let written_ns = self.written_ns.load(SeqCst);
         (written_ns != UNKNOWN).then_some(written_ns)
     }
 
-    /// Whether it is time to stop.
+    /// Returns whether it is time to stop.
     #[inline]
     pub(super) fn is_over(&self, now_ns: u64) -> bool {
         now_ns >= self.stop_ns.load(SeqCst)
     }
 
-    /// Everybody stops: a thread has failed.
+    /// Stops all threads: one has failed.
     pub(super) fn abandon(&self) {
         self.stop_ns.store(0, SeqCst);
     }
 
-    /// The interval in which something ended; not behind the last one.
+    /// Returns the interval in which an operation ended, at most the last one.
     #[inline]
     pub(super) fn interval_at(&self, now_ns: u64) -> u64 {
         let last = (self.stop_ns.load(SeqCst) / self.interval_ns).saturating_sub(1);
@@ -84,8 +84,8 @@ impl Clock {
 mod tests {
     use super::*;
 
-    /// Promise: the last thread to write decides, intervals are whole, and what ends late belongs
-    /// to the last one.
+    /// Promise: the last writing thread decides, intervals are whole, and operations that end late
+    /// belong to the last one.
     #[test]
     fn intervals_are_whole() {
         let clock = Clock::new(2, Duration::from_nanos(100), Duration::from_nanos(250));
@@ -103,8 +103,8 @@ mod tests {
         );
     }
 
-    /// Promise: without time to settle the interval of the last write is the last one; a run that
-    /// was abandoned stays so.
+    /// Promise: without settling time, the interval of the last write is the last one. An abandoned
+    /// run stays abandoned.
     #[test]
     fn the_last_write_is_in_an_interval() {
         let clock = Clock::new(1, Duration::from_nanos(100), Duration::ZERO);

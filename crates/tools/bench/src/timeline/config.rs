@@ -1,4 +1,4 @@
-//! What to watch, and within which limits.
+//! Configuration of a run, and its limits.
 
 use std::time::Duration;
 
@@ -7,84 +7,84 @@ use farleaf::{LayerKind, VerbsOptions};
 use super::TimelineError;
 use crate::runner::{FabricKind, RECORD_COUNT_MAX, THREAD_COUNT_MAX};
 
-/// What to watch: the options of `farleaf bench timeline`.
+/// Options of `farleaf bench timeline`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TimelineConfig {
-    /// What becomes of the table.
+    /// Change of the table.
     pub change: Change,
-    /// The search layer.
+    /// Search layer of the table.
     pub layer: LayerKind,
-    /// The fabric.
+    /// Fabric of the pool.
     pub fabric: FabricKind,
-    /// What is used of this host's RDMA devices, if the fabric is verbs.
+    /// RDMA devices of this host to use, if the fabric is `verbs`.
     pub verbs: VerbsOptions,
-    /// Size of the pool; `None`: what the change needs, estimated.
+    /// Size of the pool in bytes; `None`: an estimate of what the change needs.
     pub size_bytes: Option<u64>,
     /// Threads of the pool's node that retrain: 1, or 0 for none.
     pub retrain_threads: u32,
-    /// How many threads work.
+    /// Number of client threads.
     pub threads: usize,
-    /// The share of gets while there is something to write, in percent: 0 to 99.
+    /// Percentage of gets while writes are left: 0 to 99.
     pub reads_percent: u8,
-    /// How long an interval is: 100 ms to an hour.
+    /// Length of an interval: 100 ms to an hour.
     pub interval: Duration,
-    /// How long threads go on reading when everything is written: up to an hour.
+    /// Time for which threads continue to read after the last write: up to an hour.
     pub settle: Duration,
     /// Slots of a leaf: 8, 12 or 16.
     pub slots: u64,
-    /// How full loading makes leaves, in percent: 25 to 100.
+    /// Percentage of a leaf's slots that the load fills: 25 to 100.
     pub fill_percent: u8,
     /// Error bound of the models, in keys: 0.5 to 1024.
     pub epsilon_keys: f64,
-    /// The seed of keys and operations.
+    /// Seed of keys and operations.
     pub seed: u64,
-    /// The commit of the code that runs, for the report.
+    /// Commit of the code that runs, for the report.
     pub commit: String,
 }
 
-/// What becomes of the table.
+/// Change of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// It grows.
+    /// The table grows.
     Growth {
-        /// In which order keys come.
+        /// Order of the keys.
         order: KeyOrder,
-        /// Keys that are loaded first; 0: everything is put.
+        /// Keys that are loaded first; 0: all are put.
         from: u64,
         /// Keys at the end.
         to: u64,
     },
-    /// It moves: keys are put above all others, and as many deleted from below.
+    /// The table moves: keys are put above all others, and as many deleted from below.
     Window {
-        /// Keys that are there all the time.
+        /// Keys that exist at any time.
         keys: u64,
         /// Keys that are put, and deleted.
         inserts: u64,
     },
-    /// It shrinks: keys are deleted at random.
+    /// The table shrinks: keys are deleted at random.
     Shrink {
         /// Keys that are loaded first.
         from: u64,
-        /// How many of them are deleted, in percent: 1 to 99.
+        /// Percentage of them that is deleted: 1 to 99.
         delete_percent: u8,
     },
 }
 
-/// In which order keys come.
+/// Order of the keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum KeyOrder {
-    /// Everywhere at once, at random.
+    /// Random keys of the whole domain.
     Uniform,
-    /// Each above all before.
+    /// Each key above all before.
     Ascending,
-    /// Each below all before.
+    /// Each key below all before.
     Descending,
-    /// In dense clusters of 1,024 at random places, 64 of which fill up at a time.
+    /// Dense clusters of 1,024 keys at random positions, 64 of which fill up at a time.
     Clustered,
 }
 
 impl KeyOrder {
-    /// All of them.
+    /// All orders.
     pub const ALL: [Self; 4] = [
         Self::Uniform,
         Self::Ascending,
@@ -92,7 +92,7 @@ impl KeyOrder {
         Self::Clustered,
     ];
 
-    /// The name on the command line and in reports.
+    /// Returns the name on the command line and in reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Uniform => "uniform",
@@ -103,7 +103,7 @@ impl KeyOrder {
     }
 }
 
-/// A name that is no pattern's.
+/// No pattern has this name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "there is no pattern `{0}`: expected uniform, ascending, descending, clustered, window or \
@@ -112,7 +112,7 @@ impl KeyOrder {
 pub struct UnknownPattern(pub String);
 
 impl Change {
-    /// The name of the pattern on the command line and in reports.
+    /// Returns the name of the pattern on the command line and in reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Growth { order, .. } => order.name(),
@@ -121,17 +121,17 @@ impl Change {
         }
     }
 
-    /// In which order its keys have indexes.
+    /// Returns the order in which its keys have indexes.
     pub const fn order(self) -> KeyOrder {
         match self {
             Self::Growth { order, .. } => order,
             Self::Window { .. } => KeyOrder::Ascending,
-            // Random keys, deleted in the order of their indexes, go at random places.
+            // Random keys, deleted in the order of their indexes, are deleted at random places.
             Self::Shrink { .. } => KeyOrder::Uniform,
         }
     }
 
-    /// Keys that are loaded first.
+    /// Returns the number of keys that are loaded first.
     pub const fn load_count(self) -> u64 {
         match self {
             Self::Growth { from, .. } | Self::Shrink { from, .. } => from,
@@ -139,7 +139,7 @@ impl Change {
         }
     }
 
-    /// Keys that are put.
+    /// Returns the number of keys that are put.
     pub const fn put_count(self) -> u64 {
         match self {
             Self::Growth { from, to, .. } => to.saturating_sub(from),
@@ -148,7 +148,7 @@ impl Change {
         }
     }
 
-    /// Keys that are deleted.
+    /// Returns the number of keys that are deleted.
     pub const fn delete_count(self) -> u64 {
         match self {
             Self::Growth { .. } => 0,
@@ -160,19 +160,20 @@ impl Change {
         }
     }
 
-    /// Puts and deletes.
+    /// Returns the number of puts and deletes.
     pub const fn write_count(self) -> u64 {
         self.put_count() + self.delete_count()
     }
 
-    /// Keys that are ever there.
+    /// Returns the number of keys that ever exist.
     pub const fn key_count(self) -> u64 {
         self.load_count().saturating_add(self.put_count())
     }
 }
 
 impl Default for TimelineConfig {
-    /// A million random keys that become four, by one thread, half of whose operations are gets.
+    /// A million random keys that grow to four million, by one thread, half of whose operations are
+    /// gets.
     fn default() -> Self {
         let table = farleaf::TableOptions::default();
         Self {
@@ -200,11 +201,11 @@ impl Default for TimelineConfig {
 }
 
 const HOUR: Duration = Duration::from_hours(1);
-/// Shorter ones say more about the system's scheduler than about the table.
+/// Shorter intervals measure the system's scheduler more than the table.
 const INTERVAL_MIN: Duration = Duration::from_millis(100);
 
 impl TimelineConfig {
-    /// Whether all of it is within its limits; the first option that is not is the error.
+    /// Checks the limits of all options; the first option that is out of range is the error.
     ///
     /// # Errors
     /// [`TimelineError::BadOption`].
@@ -230,11 +231,11 @@ impl TimelineConfig {
         let largest = format!("at most {RECORD_COUNT_MAX}");
         match self.change {
             Change::Growth { from, to, .. } if to <= from => {
-                let allowed = format!("above --from, which is {from}");
-                Err(TimelineError::bad("to", to, allowed))
+                let allowed = format!("above --first-keys, which is {from}");
+                Err(TimelineError::bad("last-keys", to, allowed))
             }
             Change::Growth { to, .. } if to > RECORD_COUNT_MAX => {
-                Err(TimelineError::bad("to", to, largest))
+                Err(TimelineError::bad("last-keys", to, largest))
             }
             Change::Window { keys: 0, .. } => Err(TimelineError::bad("keys", 0, "at least 1")),
             Change::Window { inserts: 0, .. } => {
@@ -245,10 +246,10 @@ impl TimelineConfig {
                 Err(TimelineError::bad("inserts", inserts, allowed))
             }
             Change::Shrink { from, .. } if from > RECORD_COUNT_MAX => {
-                Err(TimelineError::bad("from", from, largest))
+                Err(TimelineError::bad("first-keys", from, largest))
             }
             Change::Shrink { from, .. } if from < 2 => Err(TimelineError::bad(
-                "from",
+                "first-keys",
                 from,
                 "at least 2, to delete some",
             )),
@@ -298,8 +299,8 @@ mod tests {
         config.validate().expect_err("out of range").to_string()
     }
 
-    /// Promise: the defaults are good, and what is out of range is refused by its name, with what
-    /// was given and what may be.
+    /// Promise: the defaults are valid, and an out-of-range option is refused by name, with its
+    /// value and the permitted values.
     #[test]
     fn what_is_out_of_range_is_named() {
         TimelineConfig::default().validate().expect("the defaults");
@@ -310,10 +311,10 @@ mod tests {
         };
         assert_eq!(
             refused(|config| config.change = growth(5, 4)),
-            "--to is 4: it must be above --from, which is 5"
+            "--last-keys is 4: it must be above --first-keys, which is 5"
         );
-        assert!(refused(|config| config.change = growth(5, 5)).starts_with("--to is 5"));
-        assert!(refused(|config| config.change = growth(0, u64::MAX)).starts_with("--to "));
+        assert!(refused(|config| config.change = growth(5, 5)).starts_with("--last-keys is 5"));
+        assert!(refused(|config| config.change = growth(0, u64::MAX)).starts_with("--last-keys "));
         let (keys, inserts) = (u64::MAX, u64::MAX);
         let window = Change::Window { keys, inserts };
         assert!(refused(|config| config.change = window).starts_with("--inserts "));
@@ -336,7 +337,7 @@ mod tests {
         assert!(refused(|config| config.epsilon_keys = f64::NAN).starts_with("--epsilon is NaN"));
     }
 
-    /// Promise: counts of a change add up, also where a share is not whole.
+    /// Promise: counts of a change add up, even if a share is not whole.
     #[test]
     fn counts_add_up() {
         let window = Change::Window {

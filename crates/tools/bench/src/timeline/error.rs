@@ -1,20 +1,20 @@
-//! What keeps a table from being watched.
+//! Errors that prevent a run.
 
 use std::io;
 
-/// What keeps a run from being made or finished. Wrong answers of the store are none of these: they
-/// are counted in the report.
+/// Error that prevents a run or ends it. Wrong answers of the store are not among them: the report
+/// counts these.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TimelineError {
     /// An option is out of range.
     #[error("--{option} is {given}: it must be {allowed}")]
     BadOption {
-        /// Its name on the command line.
+        /// Name of the option on the command line.
         option: &'static str,
-        /// What was given.
+        /// Value that was given.
         given: String,
-        /// What may be given.
+        /// Permitted values.
         allowed: String,
     },
     /// The host has not enough memory.
@@ -23,33 +23,33 @@ pub enum TimelineError {
          take fewer, or a smaller --size"
     )]
     TooLarge {
-        /// Keys that are ever there.
+        /// Number of keys that ever exist.
         key_count: u64,
-        /// What pool and keys need.
+        /// Bytes that pool and keys need.
         needed_bytes: u64,
-        /// What there is.
+        /// Bytes that are available.
         available_bytes: u64,
     },
-    /// The store failed outside of the operations that are counted.
+    /// The store failed outside of the counted operations.
     #[error("the store failed while {activity}: {source}")]
     Store {
-        /// While doing what.
+        /// Activity that failed.
         activity: &'static str,
-        /// How it failed.
+        /// Cause of the failure.
         source: Box<farleaf::Error>,
     },
     /// A thread could not be started.
     #[error("cannot start {thread_count} threads ({source}): take fewer --threads")]
     Thread {
-        /// How many were asked for.
+        /// Number of threads that were requested.
         thread_count: usize,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
 }
 
 impl TimelineError {
-    /// An option that is out of range.
+    /// Returns the error of an out-of-range option.
     pub(super) fn bad(
         option: &'static str,
         given: impl ToString + Copy,
@@ -62,7 +62,7 @@ impl TimelineError {
         }
     }
 
-    /// For `map_err`: the store failed while doing `activity`.
+    /// Returns a converter for `map_err`: the store failed during `activity`.
     pub(super) fn store(activity: &'static str) -> impl FnOnce(farleaf::Error) -> Self {
         move |source| Self::Store {
             activity,

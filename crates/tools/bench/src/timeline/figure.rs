@@ -1,4 +1,4 @@
-//! Intervals as files: all numbers as CSV, and three panels as SVG.
+//! Files of intervals: all numbers as CSV, and three panels as SVG.
 
 use farleaf_chart::csv::{maybe, quoted};
 use farleaf_chart::panels::{ChartError, Colour, Mark, Panel, Panels, Series, draw};
@@ -6,9 +6,9 @@ use farleaf_chart::panels::{ChartError, Colour, Mark, Panel, Panels, Series, dra
 use super::{Interval, TimelineReport, TimelineTotal};
 use crate::report::quantity::count;
 
-/// What the CSV file is called.
+/// Name of the CSV file.
 pub const CSV_NAME: &str = "timeline.csv";
-/// What the SVG file is called.
+/// Name of the SVG file.
 pub const SVG_NAME: &str = "timeline.svg";
 
 const HEADER: &str = "pattern,index,time_s,phase,operations_per_s,reads_per_s,writes_per_s,\
@@ -16,10 +16,10 @@ const HEADER: &str = "pattern,index,time_s,phase,operations_per_s,reads_per_s,wr
     synonyms_followed,stale_hints,catch_ups,refreshes,pool_used_bytes,retrainings,leaves_moved,models_trained,retraining_ns,reclaimed_bytes,\
     queue_length";
 
-/// The files of some runs of one change with different search layers: names and texts.
+/// Returns the files of runs of one change with different search layers: names and contents.
 ///
 /// # Errors
-/// The plotting library refuses the chart.
+/// The plotting library rejects the chart.
 pub fn files(reports: &[TimelineReport]) -> Result<Vec<(String, String)>, ChartError> {
     let svg = draw(&panels(reports))?;
     Ok(vec![
@@ -28,7 +28,7 @@ pub fn files(reports: &[TimelineReport]) -> Result<Vec<(String, String)>, ChartE
     ])
 }
 
-/// One line an interval; a field is empty where no get, or no write, says anything.
+/// Returns one line per interval; a field is empty if no get, or no write, ended in it.
 fn csv(reports: &[TimelineReport]) -> String {
     let mut lines = vec![HEADER.to_owned()];
     for report in reports {
@@ -69,10 +69,10 @@ fn csv_row(total: &TimelineTotal, interval: &Interval) -> String {
     cells.join(",")
 }
 
-/// Throughput, round trips and one-leaf fraction, one below the other.
+/// Returns panels of throughput, round trips and one-leaf fraction, one below the other.
 fn panels(reports: &[TimelineReport]) -> Panels {
     let throughput = match reports {
-        // What a single run writes is worth a line of its own.
+        // A single run also has a line for its writes.
         [report] => vec![
             line("gets", Colour::Blue, report, |it| {
                 Some(it.reads_per_s / 1e6)
@@ -114,7 +114,7 @@ fn panels(reports: &[TimelineReport]) -> Panels {
 
 const COLOURS: [Colour; 4] = [Colour::Blue, Colour::Orange, Colour::Green, Colour::Grey];
 
-/// A line for each run.
+/// Returns a line for each run.
 fn lines(reports: &[TimelineReport], value: impl Fn(&Interval) -> Option<f64>) -> Vec<Series> {
     let coloured = reports.iter().zip(COLOURS.into_iter().cycle());
     coloured
@@ -122,7 +122,7 @@ fn lines(reports: &[TimelineReport], value: impl Fn(&Interval) -> Option<f64>) -
         .collect()
 }
 
-/// A value stands in the middle of its interval.
+/// Returns a line; a value is drawn in the middle of its interval.
 fn line(
     name: &str,
     colour: Colour,

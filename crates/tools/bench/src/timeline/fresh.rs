@@ -1,58 +1,58 @@
-//! What gets cost a session that was not there while the table changed.
+//! Costs of gets in a session that was opened after the table changed.
 
 use farleaf::{Session, Table};
 use serde::Serialize;
 
 use super::TimelineConfig;
-use super::course::Course;
-use super::crew::Faults;
+use super::change_state::ChangeState;
+use super::client_threads::ChangeFaults;
 use super::interval::GetTotals;
 use crate::distribution::{below, numbered_stream};
 use crate::verify::Verdict;
 
-/// Gets that it makes, at the most.
+/// Maximal number of its gets.
 const SAMPLE_COUNT_MAX: u64 = 100_000;
 
-/// What gets of random keys cost a session that was opened when all was done. What they say is
-/// absent where nothing is left in the table.
+/// Costs of random gets in a session that was opened at the end. The means are absent if the table
+/// is empty.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct FreshSession {
-    /// How many it made.
+    /// Number of gets.
     pub gets: u64,
-    /// Mean round trips of one.
+    /// Mean round trips per get.
     pub round_trips_per_get: Option<f64>,
-    /// Share of those that one leaf answered in one round trip.
+    /// Share of gets that one leaf answered in one round trip.
     pub one_leaf_fraction: Option<f64>,
-    /// Mean bytes that one read.
+    /// Mean bytes read per get.
     pub bytes_per_get: Option<f64>,
     /// Bytes that the session holds to find leaves.
     pub metadata_bytes: u64,
 }
 
-/// Gets random keys that must be there.
+/// Gets random keys that must exist.
 pub(super) fn measure(
     config: &TimelineConfig,
-    course: &Course,
+    change_state: &ChangeState,
     session: &Session,
     table: &Table,
-    faults: &mut Faults,
+    faults: &mut ChangeFaults,
 ) -> FreshSession {
     // Numbers that no thread of the run has drawn.
     let mut random = numbered_stream(config.seed, config.threads);
     let present_count = config.change.key_count() - config.change.delete_count();
     let mut totals = GetTotals::default();
     for _ in 0..present_count.min(SAMPLE_COUNT_MAX) {
-        let Some(index) = course.known_present(|count| below(&mut random, count)) else {
+        let Some(index) = change_state.known_present(|count| below(&mut random, count)) else {
             continue;
         };
-        let (key, value) = course.record(index);
+        let (key, value) = change_state.record(index);
         match table.get(key) {
             Ok(found) => {
                 totals.add(session.last_cost());
                 match found {
                     Some(found) if found == value => {}
                     Some(found) => faults.wrong_value(key, found),
-                    None => faults.judge(Verdict::Missing { key }),
+                    None => faults.count_verdict(Verdict::Missing { key }),
                 }
             }
             Err(error) => faults.failed("get", key, &error),

@@ -1,11 +1,11 @@
-//! What threads note in an interval, and what is told of it.
+//! Intervals: what threads record in them, and what is reported of them.
 
-use farleaf::{Cost, HintCounters, RetrainTally, RetrainingReport};
+use farleaf::{Cost, HintCounters, RetrainCounters, RetrainingReport};
 use serde::Serialize;
 
 use crate::report::{KindRecorder, OperationCost};
 
-/// What one thread notes of one interval, or several threads together.
+/// Records of one interval, of one thread or several together.
 #[derive(Clone, Debug, Default)]
 pub(super) struct IntervalRecorder {
     gets: KindRecorder,
@@ -23,27 +23,27 @@ pub(super) struct GetTotals {
     pub(super) one_leaf_count: u64,
 }
 
-/// Whether an operation was answered by one leaf in one round trip.
+/// Returns whether one leaf in one round trip answered an operation.
 #[inline]
 fn is_one_leaf(cost: Cost) -> bool {
     cost.leaves_read == 1 && cost.round_trips == 1
 }
 
 impl IntervalRecorder {
-    /// Notes a get.
+    /// Records a get.
     #[inline]
     pub(super) fn get(&mut self, latency_ns: u64, cost: Cost) {
         self.gets.record(latency_ns, OperationCost::from(cost));
         self.one_leaf_count += u64::from(is_one_leaf(cost));
     }
 
-    /// Notes a put or a delete.
+    /// Records a put or a delete.
     #[inline]
     pub(super) fn write(&mut self, latency_ns: u64, cost: Cost) {
         self.writes.record(latency_ns, OperationCost::from(cost));
     }
 
-    /// Notes how often hints were not right, `before` the interval and `after` it.
+    /// Records the wrong hints of an interval, from the counters `before` and `after` it.
     pub(super) fn hints(&mut self, before: HintCounters, after: HintCounters) {
         self.hints.synonym_count += after.synonym_count - before.synonym_count;
         self.hints.stale_count += after.stale_count - before.stale_count;
@@ -51,7 +51,7 @@ impl IntervalRecorder {
         self.hints.refresh_count += after.refresh_count - before.refresh_count;
     }
 
-    /// Adds what another thread noted.
+    /// Adds the records of another thread.
     pub(super) fn merge(&mut self, other: &Self) {
         self.hints(HintCounters::default(), other.hints);
         self.gets.merge(&other.gets);
@@ -61,7 +61,7 @@ impl IntervalRecorder {
 }
 
 impl GetTotals {
-    /// Notes a get.
+    /// Records a get.
     #[inline]
     pub(super) fn add(&mut self, cost: Cost) {
         self.count += 1;
@@ -70,7 +70,7 @@ impl GetTotals {
         self.one_leaf_count += u64::from(is_one_leaf(cost));
     }
 
-    /// Adds what another thread noted.
+    /// Adds the sums of another thread.
     pub(super) fn merge(&mut self, other: Self) {
         self.count += other.count;
         self.round_trips += other.round_trips;
@@ -78,58 +78,59 @@ impl GetTotals {
         self.one_leaf_count += other.one_leaf_count;
     }
 
-    /// The mean of one of the sums; none of no gets.
+    /// Returns the mean of one of the sums; `None` without gets.
     pub(super) fn mean(&self, sum: u64) -> Option<f64> {
         (self.count > 0).then(|| sum as f64 / self.count as f64)
     }
 }
 
-/// One interval. What gets say is absent where there were none.
+/// Results of one interval. Those of gets are absent if there were none.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Interval {
-    /// Its end, in seconds from the beginning.
+    /// End of the interval, in seconds from the beginning.
     pub end_s: f64,
-    /// Gets, puts and deletes.
+    /// Gets, puts and deletes per second.
     pub operations_per_s: f64,
-    /// Gets.
+    /// Gets per second.
     pub reads_per_s: f64,
-    /// Puts and deletes.
+    /// Puts and deletes per second.
     pub writes_per_s: f64,
-    /// Mean round trips of a get.
+    /// Mean round trips per get.
     pub round_trips_per_get: Option<f64>,
     /// Share of gets that one leaf answered in one round trip.
     pub one_leaf_fraction: Option<f64>,
-    /// Mean bytes that a get read.
+    /// Mean bytes read per get.
     pub bytes_per_get: Option<f64>,
-    /// 99 of 100 gets took no longer.
+    /// 99th percentile of the latency of gets.
     pub get_latency_ns_p99: Option<u64>,
-    /// 99 of 100 puts and deletes took no longer.
+    /// 99th percentile of the latency of puts and deletes.
     pub write_latency_ns_p99: Option<u64>,
-    /// Links that were followed to leaves that splits had made.
+    /// Links followed to leaves that splits had created.
     pub synonyms_followed: u64,
     /// Hints that led to leaves that a retraining had moved.
     pub stale_hints: u64,
-    /// Reads of what other sessions had announced.
+    /// Reads of announcements by other sessions.
     pub catch_ups: u64,
-    /// Newer trainings that sessions took over.
+    /// Newer trainings that sessions adopted.
     pub refreshes: u64,
-    /// Bytes of the pool in use at its end.
+    /// Bytes of the pool in use at the end of the interval.
     pub pool_used_bytes: u64,
-    /// Retrainings that were committed in it.
+    /// Retrainings that were committed in the interval.
     pub retrainings: u64,
     /// Leaves that they moved.
     pub leaves_moved: u64,
     /// Models that they trained.
     pub models_trained: u64,
-    /// What they took, in nanoseconds of one thread.
+    /// Duration of the retrainings, in nanoseconds of one thread.
     pub retraining_ns: u64,
     /// Bytes that became free again.
     pub reclaimed_bytes: u64,
-    /// Models that clients had asked for at its end, and that the node had not looked at.
+    /// Models that clients had requested at the end of the interval, and that the node had not
+    /// looked at.
     pub queue_length: u64,
 }
 
-/// What the pool said at the end of an interval.
+/// State of the pool at the end of an interval.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Sample {
     pub(super) used_bytes: u64,
@@ -137,13 +138,13 @@ pub(super) struct Sample {
 }
 
 impl Interval {
-    /// What `recorder` says of the interval that is the `number`th, from 0; `before` is what the
-    /// pool said at its beginning, `after` at its end.
+    /// Creates the results of interval `number`, counted from 0, from its `recorder`, and from the
+    /// pool's state `before` and `after` it.
     pub(super) fn new(
         number: u64,
         interval_ns: u64,
         recorder: &IntervalRecorder,
-        before: &RetrainTally,
+        before: &RetrainCounters,
         after: &Sample,
     ) -> Self {
         let seconds = interval_ns as f64 / 1e9;
@@ -189,9 +190,9 @@ pub(super) mod tests {
         }
     }
 
-    /// Promise: rates are over the interval, means over the gets; one leaf counts only with one
-    /// round trip; what two threads noted is what one would have; what retraining did is told
-    /// of the interval alone.
+    /// Promise: rates are over the interval, means over the gets. One leaf counts only with one
+    /// round trip. Merged threads report the same as one would have. Retraining counts only within
+    /// the interval.
     #[test]
     fn rates_and_means() {
         let mut recorders = [IntervalRecorder::default(), IntervalRecorder::default()];
@@ -213,10 +214,10 @@ pub(super) mod tests {
         recorders[1].hints(hints(0, 5), hints(4, 6));
         let [mut all, other] = recorders;
         all.merge(&other);
-        let tally = |retraining_count, moved_count| RetrainTally {
+        let tally = |retraining_count, moved_count| RetrainCounters {
             retraining_count,
             moved_count,
-            ..RetrainTally::default()
+            ..RetrainCounters::default()
         };
         let after = Sample {
             used_bytes: 77,
@@ -241,14 +242,14 @@ pub(super) mod tests {
         close(totals.mean(totals.one_leaf_count).expect("gets"), 0.5);
     }
 
-    /// Promise: what no get says is absent, not 0.
+    /// Promise: without gets their means are absent, not 0.
     #[test]
     fn no_gets_say_nothing() {
         let interval = Interval::new(
             0,
             1_000_000_000,
             &IntervalRecorder::default(),
-            &RetrainTally::default(),
+            &RetrainCounters::default(),
             &Sample::default(),
         );
         assert_eq!(interval.round_trips_per_get, None);

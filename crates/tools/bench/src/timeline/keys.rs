@@ -1,25 +1,26 @@
-//! Which key has which index: computed both ways, so that millions of keys need no memory.
+//! Keys by index and indexes by key: both are computed, so that millions of keys need no memory.
 
 use super::{Change, KeyOrder};
 
-/// Ascending keys lie so far from each other on average; where in its place each lies is random.
+/// Mean distance of ascending keys, as a power of two; the position of each within its slot is
+/// random.
 const SPACING_BITS: u32 = 20;
-/// Keys of a cluster, 1,024 in a row.
+/// Keys of a cluster, as a power of two: 1,024 in a row.
 const CLUSTER_BITS: u32 = 10;
-/// Clusters that fill up at a time, 64.
+/// Clusters that fill up at a time, as a power of two: 64.
 const OPEN_BITS: u32 = 6;
-/// Places of clusters.
+/// Positions of clusters, as a power of two.
 const PLACE_BITS: u32 = u64::BITS - CLUSTER_BITS;
 const PLACE_MASK: u64 = (1 << PLACE_BITS) - 1;
 
-/// The multipliers of `SplitMix64`'s finalizer (Steele, Lea, Flood, OOPSLA 2014), and what undoes
-/// them modulo 2^64.
+/// Multipliers of `SplitMix64`'s finalizer (Steele, Lea, Flood, OOPSLA 2014), and their inverses
+/// modulo 2^64.
 const FACTORS: [u64; 2] = [0xBF58_476D_1CE4_E5B9, 0x94D0_49BB_1331_11EB];
 const INVERSES: [u64; 2] = [0x96DE_1B17_3F11_9089, 0x3196_42B2_D24D_8EC3];
 const _: () = assert!(FACTORS[0].wrapping_mul(INVERSES[0]) == 1);
 const _: () = assert!(FACTORS[1].wrapping_mul(INVERSES[1]) == 1);
 
-/// Keys by index, 0 to `count`, each another one. A few nanoseconds each way, no memory.
+/// Distinct keys by index, 0 to `count`. A few nanoseconds in each direction, no memory.
 #[derive(Clone, Copy, Debug)]
 pub struct KeyPlan {
     order: KeyOrder,
@@ -28,7 +29,7 @@ pub struct KeyPlan {
 }
 
 impl KeyPlan {
-    /// The keys of a change; the same seed makes the same keys.
+    /// Creates the keys of a change; the same seed gives the same keys.
     pub fn new(change: Change, seed: u64) -> Self {
         Self {
             order: change.order(),
@@ -37,7 +38,7 @@ impl KeyPlan {
         }
     }
 
-    /// The key with this index.
+    /// Returns the key of an index.
     #[inline]
     pub fn key(&self, index: u64) -> u64 {
         debug_assert!(index < self.count, "index {index} of {}", self.count);
@@ -49,7 +50,7 @@ impl KeyPlan {
         }
     }
 
-    /// The index of this key; `None` if it is none of them.
+    /// Returns the index of a key; `None` if it is not one of them.
     pub fn index_of(&self, key: u64) -> Option<u64> {
         let spaced_index = |key: u64| {
             let index = (key >> SPACING_BITS).checked_sub(1)?;
@@ -64,8 +65,8 @@ impl KeyPlan {
         (index < self.count).then_some(index)
     }
 
-    /// The keys of the indexes below `count`, ascending. 8 bytes of memory for each, unless indexes
-    /// and keys ascend together.
+    /// Returns the keys of the indexes below `count`, ascending. 8 bytes of memory for each, unless
+    /// indexes and keys ascend together.
     pub(super) fn sorted(&self, count: u64) -> Box<dyn Iterator<Item = u64> + '_> {
         match self.order {
             KeyOrder::Ascending => Box::new((0..count).map(|index| self.key(index))),
@@ -83,7 +84,8 @@ impl KeyPlan {
         ((index + 1) << SPACING_BITS) | place
     }
 
-    /// Neighbours in time are in different clusters, and in one of them far from each other.
+    /// Returns a clustered key: neighbors in time are in different clusters, and far apart in the
+    /// same one.
     fn clustered(&self, index: u64) -> u64 {
         let open = index & ((1 << OPEN_BITS) - 1);
         let turn = index >> OPEN_BITS;
@@ -100,18 +102,18 @@ impl KeyPlan {
     }
 }
 
-/// The value that a key gets, in which every bit of the key counts; no two keys have the same.
+/// Returns the value of a key, which depends on every bit of the key; values are distinct.
 #[inline]
 pub(super) fn value_of(key: u64) -> u64 {
     mix(key ^ 0xD1B5_4A32_D192_ED03)
 }
 
-/// The lowest bits of a number, backwards: undoes itself.
+/// Returns the lowest bits of a number in reverse order: its own inverse.
 fn reversed(number: u64) -> u64 {
     (number & ((1 << CLUSTER_BITS) - 1)).reverse_bits() >> PLACE_BITS
 }
 
-/// `SplitMix64`'s finalizer: another number for each.
+/// Applies `SplitMix64`'s finalizer, which is a bijection.
 #[inline]
 fn mix(number: u64) -> u64 {
     let mut mixed = number;
@@ -120,7 +122,7 @@ fn mix(number: u64) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
-/// Undoes [`mix`].
+/// Inverts [`mix`].
 fn unmix(mixed: u64) -> u64 {
     let mut number = mixed ^ (mixed >> 31) ^ (mixed >> 62);
     number = number.wrapping_mul(INVERSES[1]);
@@ -128,7 +130,7 @@ fn unmix(mixed: u64) -> u64 {
     number ^ (number >> 30) ^ (number >> 60)
 }
 
-/// [`mix`] among places: shifting by half of their bits undoes itself.
+/// Applies [`mix`] to positions: shifting by half of their bits is its own inverse.
 fn mix_place(place: u64) -> u64 {
     let fold = |place: u64| place ^ (place >> (PLACE_BITS / 2));
     let mut mixed = fold(place);
@@ -138,7 +140,7 @@ fn mix_place(place: u64) -> u64 {
     mixed
 }
 
-/// Undoes [`mix_place`].
+/// Inverts [`mix_place`].
 fn unmix_place(mixed: u64) -> u64 {
     let fold = |place: u64| place ^ (place >> (PLACE_BITS / 2));
     let mut place = fold(mixed);
@@ -161,7 +163,7 @@ mod tests {
         KeyPlan::new(Change::Growth { order, from, to }, seed)
     }
 
-    /// Promise: every key tells its index, none has two, and what is no key of the plan has none.
+    /// Promise: every key maps back to its only index, and other keys to none.
     #[test]
     fn keys_tell_their_indexes() {
         for order in KeyOrder::ALL {
@@ -184,7 +186,7 @@ mod tests {
         }
     }
 
-    /// Promise: keys come in the order that the name says.
+    /// Promise: keys come in the order that the name states.
     #[test]
     fn orders_are_what_they_are_called() {
         let keys = |order| -> Vec<u64> {

@@ -1,5 +1,5 @@
-//! A table watched while it grows, shrinks or moves: interval by interval, from the first change to
-//! some seconds after the last.
+//! Measurements of a table while it grows, shrinks or moves: interval by interval, from the first
+//! change to some seconds after the last.
 //!
 //! ```text
 //!   TimelineConfig ── KeyPlan      key of an index, index of a key: nothing is kept
@@ -13,23 +13,23 @@
 //!        +---- TimelineReport -+       text, CSV, SVG
 //! ```
 //!
-//! Rules that hold throughout:
+//! Rules for all runs:
 //!
-//! 1. *Indexes are a window that slides.* Keys have indexes in the order in which they are put.
-//!    Indexes are put at the upper end and deleted at the lower one, never again put; so what must
-//!    be there is one range, and every key of a scan tells its index.
-//! 2. *Every answer is judged.* A get asks for a key that is known to be present: its put is
-//!    acknowledged, and its delete not dealt out. At the end every record is read once more.
-//! 3. *Intervals are whole.* Threads write until there is nothing left to write, then read until
-//!    the first end of an interval that is `settle` behind the last write.
-//! 4. *An operation belongs to the interval in which it ends.*
+//! - **Indexes.** Keys have indexes in the order in which they are put. Indexes are put at the
+//!   upper end, deleted at the lower end, and never put again. The expected indexes are therefore
+//!   one range, and every key of a scan maps to its index.
+//! - **Checks.** Every answer is checked. A get requests a key that is known to exist: its put is
+//!   acknowledged, and its delete not handed out. At the end every record is read once more.
+//! - **End.** Intervals are whole. Threads write until no writes are left, then read until the
+//!   first end of an interval that is at least `settle` after the last write.
+//! - **Attribution.** An operation belongs to the interval in which it ends.
 
 mod audit;
+mod change_state;
 mod client;
+mod client_threads;
 mod clock;
 mod config;
-mod course;
-mod crew;
 mod error;
 mod figure;
 mod fresh;
@@ -51,27 +51,27 @@ pub use report::{RetrainingTotal, TimelineReport, TimelineTotal};
 pub use rows::{interval_header, interval_row, total_text};
 
 use crate::runner::PhaseKind;
-use course::Course;
+use change_state::ChangeState;
 
-/// Who is told how far a run is, from the thread that called [`run`].
+/// Receiver of a run's progress, called by the thread that called [`run`].
 pub trait TimelineSink {
-    /// A phase begins, with so much to do, and the one before has ended.
+    /// Called when a phase with this much work begins, and the previous one has ended.
     fn begin(&self, kind: PhaseKind, total: u64) {
         let _ = (kind, total);
     }
 
-    /// So much of the phase is done.
+    /// Called with the part of the phase that is done.
     fn advance(&self, done: u64) {
         let _ = done;
     }
 
-    /// An interval is over.
+    /// Called when an interval is over.
     fn interval(&self, interval: &Interval) {
         let _ = interval;
     }
 
-    /// An operation failed, or an answer was wrong or missing. Told of the first few at the end;
-    /// all are counted in the report.
+    /// Called when an operation failed, or an answer was wrong or missing. Only the first few are
+    /// reported, at the end; the report counts all.
     fn fault(&self, description: &str) {
         let _ = description;
     }
@@ -79,31 +79,37 @@ pub trait TimelineSink {
 
 impl TimelineSink for crate::runner::Silent {}
 
-/// Makes a pool and a table in it, changes the table as `config` says, and watches.
+/// Creates a pool with a table, changes the table as `config` specifies, and measures.
 ///
-/// Wrong and missing answers and refused puts are no errors of this function: they are in the
-/// report.
+/// Wrong and missing answers and refused puts are not errors of this function; the report contains
+/// them.
 ///
 /// # Errors
 /// An option is out of range, the host has not enough memory, or the store failed outside of the
-/// operations that are counted.
+/// counted operations.
 pub fn run(
     config: &TimelineConfig,
     sink: &dyn TimelineSink,
 ) -> Result<TimelineReport, TimelineError> {
     config.validate()?;
     size::check_memory(config)?;
-    let course = Course::new(config);
+    let change_state = ChangeState::new(config);
     let pool = store::make(config)?;
-    let memory_bytes_begin = store::fill(config, &course, &pool, sink)?;
+    let memory_bytes_begin = store::fill(config, &change_state, &pool, sink)?;
     sink.begin(PhaseKind::Running, config.change.write_count());
-    let mut crew = crew::run(config, &course, &pool, sink)?;
-    let (fresh, checked) = store::finish(config, &course, &pool, &mut crew.faults, sink)?;
-    for description in crew.faults.descriptions() {
+    let mut client_threads = client_threads::run(config, &change_state, &pool, sink)?;
+    let (fresh, checked) = store::finish(
+        config,
+        &change_state,
+        &pool,
+        &mut client_threads.faults,
+        sink,
+    )?;
+    for description in client_threads.faults.descriptions() {
         sink.fault(description);
     }
     let retraining = pool.retraining();
     let retraining = retraining.map_err(TimelineError::store("looking at the pool"))?;
-    let report = TimelineReport::new(config, crew, fresh, &checked, memory_bytes_begin);
+    let report = TimelineReport::new(config, client_threads, fresh, &checked, memory_bytes_begin);
     Ok(report.with_retraining(&retraining.tally))
 }

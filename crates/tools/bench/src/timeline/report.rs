@@ -1,120 +1,121 @@
-//! The report of a run.
+//! Report of a run.
 
-use farleaf::{RetrainTally, TableStats};
+use farleaf::{RetrainCounters, TableStats};
 use serde::Serialize;
 
-use super::crew::CrewResult;
+use super::client_threads::ChangeResults;
 use super::{FreshSession, Interval, TimelineConfig};
 
-/// What a run was, and what it measured.
+/// Settings and results of a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TimelineReport {
-    /// All intervals, from the first on.
+    /// Results of all intervals, in their order.
     #[serde(skip)]
     pub intervals: Vec<Interval>,
-    /// All together.
+    /// Total results.
     #[serde(flatten)]
     pub total: TimelineTotal,
 }
 
-/// What a run was, and what it measured in all; one JSON object with these field names.
+/// Settings and total results of a run; one JSON object with these field names.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TimelineTotal {
-    /// The name of the pattern.
+    /// Name of the pattern.
     pub pattern: &'static str,
-    /// The search layer.
+    /// Search layer of the table.
     pub index: &'static str,
-    /// The fabric.
+    /// Fabric of the pool.
     pub fabric: &'static str,
-    /// Keys that were loaded.
+    /// Number of loaded keys.
     pub loaded: u64,
-    /// Keys that were to be put.
+    /// Number of keys to put.
     pub puts: u64,
-    /// Keys that were to be deleted.
+    /// Number of keys to delete.
     pub deletes: u64,
-    /// Threads.
+    /// Number of client threads.
     pub threads: u64,
     /// Threads of the pool's node that retrained.
     pub retrain_threads: u32,
-    /// The share of gets while there was something to write, in percent.
+    /// Percentage of gets while writes were left.
     pub reads_percent: u8,
     /// Slots of a leaf.
     pub slots: u64,
-    /// How full loading makes leaves, in percent.
+    /// Percentage of a leaf's slots that the load fills.
     pub fill_percent: u8,
-    /// The error bound of the models, in keys.
+    /// Error bound of the models, in keys.
     pub epsilon: f64,
-    /// The seed of keys and operations.
+    /// Seed of keys and operations.
     pub seed: u64,
-    /// The commit of the code that ran.
+    /// Commit of the code that ran.
     pub commit: String,
-    /// How long an interval was.
+    /// Length of an interval, in seconds.
     pub interval_s: f64,
-    /// When the last write was done.
+    /// Time of the last write, in seconds.
     pub written_s: f64,
-    /// Mean round trips of the gets that ended before it.
+    /// Mean round trips per get, of those that ended before the last write.
     pub round_trips_per_get: Option<f64>,
     /// Share of these gets that one leaf answered in one round trip.
     pub one_leaf_fraction: Option<f64>,
-    /// The same share, of the gets of the last interval.
+    /// Same share for the gets of the last interval.
     pub one_leaf_fraction_last: Option<f64>,
-    /// What a session sees that was opened afterwards.
+    /// Costs in a session that was opened afterwards.
     pub fresh: FreshSession,
-    /// What it holds to find leaves, for each key.
+    /// Bytes per key that this session holds to find leaves.
     pub metadata_bytes_per_key: f64,
-    /// Records at the end.
+    /// Number of records at the end.
     pub records: u64,
-    /// Leaves at the end.
+    /// Number of leaves at the end.
     pub leaves: u64,
-    /// Models at the end.
+    /// Number of models at the end.
     pub models: u64,
-    /// Share of slots that hold records at the end.
+    /// Share of slots that contain records at the end.
     pub fill: f64,
     /// Bytes of the table's memory before the first write.
     pub memory_bytes_begin: u64,
     /// Bytes of the table's memory at the end.
     pub memory_bytes: u64,
-    /// Most bytes of the pool that were in use before the first write or at the end of an interval.
+    /// Maximum of the bytes of the pool in use, before the first write and at the ends of
+    /// intervals.
     pub pool_used_bytes_max: u64,
-    /// Links that threads followed to leaves that splits had made.
+    /// Links that threads followed to leaves that splits had created.
     pub synonyms_followed: u64,
     /// Hints of threads that led to leaves that a retraining had moved.
     pub stale_hints: u64,
-    /// What retraining did.
+    /// Totals of retraining.
     pub retraining: RetrainingTotal,
-    /// Share of the time until the last write, to the end of its interval, in which the node's
-    /// thread retrained: of one core, if it had that for itself.
+    /// Share of the time until the end of the last write's interval in which the node's thread
+    /// retrained: of one core, if it had one to itself.
     pub retraining_share: f64,
-    /// Operations that failed or yielded something wrong, puts not counted.
+    /// Operations that failed or returned a wrong answer, except puts.
     pub errors: u64,
-    /// Operations, or keys of the final check, that did not find what must be there.
+    /// Operations, or keys of the final check, that did not find an existing record.
     pub missing: u64,
     /// Puts that the store refused.
     pub refused: u64,
 }
 
-/// What retraining did, from the load to the check at the end.
+/// Totals of retraining, from the load to the final check.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RetrainingTotal {
     /// Retrainings that were committed.
     pub count: u64,
     /// Leaves that they moved.
     pub leaves_moved: u64,
-    /// Leaves that these became.
+    /// Leaves into which they were moved.
     pub leaves_made: u64,
-    /// Records of all leaves that were retrained.
+    /// Records of all retrained leaves.
     pub records: u64,
     /// Models that they trained.
     pub models_trained: u64,
-    /// What they took together, in nanoseconds.
+    /// Total duration in nanoseconds.
     pub time_ns: u64,
-    /// What the longest took, in nanoseconds.
+    /// Longest duration in nanoseconds.
     pub time_ns_max: u64,
     /// Round trips for which the longest step held its locks.
     pub step_round_trips_max: u64,
     /// Bytes that became free again.
     pub reclaimed_bytes: u64,
-    /// Models that a client had asked for.
+    /// Models that a client had requested.
     pub queued: u64,
     /// Models that the node had found by itself.
     pub found: u64,
@@ -124,7 +125,7 @@ fn sum(intervals: &[Interval], of: impl Fn(&Interval) -> u64) -> u64 {
     intervals.iter().map(of).sum()
 }
 
-/// How much of the time of the intervals in which something was written retraining took.
+/// Returns the share of retraining in the time of the intervals with writes.
 fn retraining_share(intervals: &[Interval], written_s: f64) -> f64 {
     let mut begin_s = 0.0;
     let (mut time_ns, mut end_s) = (0, 0.0);
@@ -142,8 +143,8 @@ fn retraining_share(intervals: &[Interval], written_s: f64) -> f64 {
     }
 }
 
-impl From<&RetrainTally> for RetrainingTotal {
-    fn from(tally: &RetrainTally) -> Self {
+impl From<&RetrainCounters> for RetrainingTotal {
+    fn from(tally: &RetrainCounters) -> Self {
         Self {
             count: tally.retraining_count,
             leaves_moved: tally.moved_count,
@@ -161,27 +162,27 @@ impl From<&RetrainTally> for RetrainingTotal {
 }
 
 impl TimelineReport {
-    /// Whether every answer was right and nothing was refused.
+    /// Returns whether every answer was correct and nothing was refused.
     pub fn is_right(&self) -> bool {
         let total = &self.total;
         (total.errors, total.missing, total.refused) == (0, 0, 0)
     }
 
-    pub(super) fn with_retraining(mut self, tally: &RetrainTally) -> Self {
+    pub(super) fn with_retraining(mut self, tally: &RetrainCounters) -> Self {
         self.total.retraining = tally.into();
         self
     }
 
     pub(super) fn new(
         config: &TimelineConfig,
-        crew: CrewResult,
+        client_threads: ChangeResults,
         fresh: FreshSession,
         table: &TableStats,
         memory_bytes_begin: u64,
     ) -> Self {
-        let (gets, change) = (crew.gets, config.change);
-        let used = crew.intervals.iter().map(|it| it.pool_used_bytes);
-        let last = crew.intervals.last();
+        let (gets, change) = (client_threads.gets, config.change);
+        let used = client_threads.intervals.iter().map(|it| it.pool_used_bytes);
+        let last = client_threads.intervals.last();
         let total = TimelineTotal {
             pattern: change.name(),
             index: config.layer.name(),
@@ -198,12 +199,12 @@ impl TimelineReport {
             seed: config.seed,
             commit: config.commit.clone(),
             interval_s: config.interval.as_secs_f64(),
-            written_s: crew.written_s,
+            written_s: client_threads.written_s,
             round_trips_per_get: gets.mean(gets.round_trips),
             one_leaf_fraction: gets.mean(gets.one_leaf_count),
             one_leaf_fraction_last: last.and_then(|it| it.one_leaf_fraction),
             fresh,
-            // An empty table has lost all its records, which `missing` says.
+            // An empty table has lost all its records, which `missing` reports.
             metadata_bytes_per_key: fresh.metadata_bytes as f64 / table.records.max(1) as f64,
             records: table.records,
             leaves: table.leaves,
@@ -212,16 +213,16 @@ impl TimelineReport {
             memory_bytes_begin,
             memory_bytes: table.memory_bytes,
             pool_used_bytes_max: used.fold(memory_bytes_begin, u64::max),
-            synonyms_followed: sum(&crew.intervals, |it| it.synonyms_followed),
-            stale_hints: sum(&crew.intervals, |it| it.stale_hints),
+            synonyms_followed: sum(&client_threads.intervals, |it| it.synonyms_followed),
+            stale_hints: sum(&client_threads.intervals, |it| it.stale_hints),
             retraining: RetrainingTotal::default(),
-            retraining_share: retraining_share(&crew.intervals, crew.written_s),
-            errors: crew.faults.errors(),
-            missing: crew.faults.missing(),
-            refused: crew.faults.refused,
+            retraining_share: retraining_share(&client_threads.intervals, client_threads.written_s),
+            errors: client_threads.faults.errors(),
+            missing: client_threads.faults.missing(),
+            refused: client_threads.faults.refused,
         };
         Self {
-            intervals: crew.intervals,
+            intervals: client_threads.intervals,
             total,
         }
     }
@@ -233,10 +234,10 @@ mod tests {
     use super::super::interval::Sample;
     use super::*;
 
-    /// Promise: the intervals count up to that of the last write, and no further.
+    /// Promise: only the intervals up to that of the last write count.
     #[test]
     fn the_share_of_retraining_ends_with_the_writes() {
-        let mut tally = RetrainTally::default();
+        let mut tally = RetrainCounters::default();
         let intervals: Vec<Interval> = [100, 300, 900]
             .into_iter()
             .enumerate()

@@ -1,5 +1,5 @@
-//! Intervals as rows of a table that grows while one looks at it, and the total below it: at most
-//! 100 columns.
+//! Rows of intervals, for a table printed while it grows, and the total below it: at most 100
+//! columns.
 
 use std::fmt::Write;
 
@@ -22,14 +22,14 @@ const COLUMNS: [(&str, usize); 12] = [
     ("queue", 6),
 ];
 
-/// The header of the table, with a rule below it.
+/// Returns the header of the table, with a rule below it.
 pub fn interval_header() -> String {
     let names = row(COLUMNS.map(|(name, _)| name.to_owned()));
     let width = COLUMNS.map(|(_, width)| width).iter().sum();
     format!("{names}{}\n", "─".repeat(width))
 }
 
-/// One interval, with its line feed. What no get said is a dash.
+/// Returns the row of one interval, with its line feed. Missing means of gets are dashes.
 pub fn interval_row(interval: &Interval) -> String {
     row([
         format!("{:.1}", interval.end_s),
@@ -57,7 +57,7 @@ fn shown<T>(value: Option<T>, show: impl FnOnce(T) -> String) -> String {
     value.map_or_else(|| "-".to_owned(), show)
 }
 
-/// What a run was, and what it measured in all: some lines of text.
+/// Formats the settings and the total results of a run: some lines of text.
 pub fn total_text(report: &TimelineReport) -> String {
     let total = &report.total;
     let mut text = String::new();
@@ -129,7 +129,7 @@ fn share(share: Option<f64>) -> String {
     shown(share, percentage)
 }
 
-/// Three digits behind the point where gets cost what they should.
+/// Three decimals where gets cost as expected.
 fn mean(mean: Option<f64>) -> String {
     shown(mean, |mean| match mean {
         ..10.0 => format!("{mean:.3}"),
@@ -185,7 +185,7 @@ fn retraining(total: &TimelineTotal) -> String {
 
 fn memory(total: &TimelineTotal) -> String {
     let mut text = bytes(total.memory_bytes as f64);
-    // Of a table that began empty there is nothing to compare with.
+    // A table that began empty has no previous size.
     if total.loaded > 0 {
         let times = total.memory_bytes as f64 / total.memory_bytes_begin.max(1) as f64;
         let begin = bytes(total.memory_bytes_begin as f64);
@@ -200,7 +200,7 @@ fn memory(total: &TimelineTotal) -> String {
 mod tests {
     use super::*;
 
-    /// Promise: columns stand below each other, also with the longest numbers, within 100 columns.
+    /// Promise: columns are aligned within 100 columns, also with the longest numbers.
     #[test]
     fn columns_stand_below_each_other() {
         let interval = Interval {

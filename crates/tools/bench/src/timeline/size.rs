@@ -1,15 +1,15 @@
-//! How much memory a run needs.
+//! Memory that a run needs.
 
 use super::{TimelineConfig, TimelineError};
 use crate::runner::RunConfig;
 use crate::runner::size::{available_bytes, pool_size_bytes};
 
-/// Keys are sorted before they are loaded.
+/// Bytes of this process per loaded key: keys are sorted before they are loaded.
 const PROCESS_BYTES_PER_LOADED_KEY: u64 = 8;
 
-/// The size of a pool in which nothing is refused. An estimate from above: leaves are half full, as
-/// splits leave them; nothing that was deleted is ever reused; and there is room for a copy of
-/// every leaf, for retraining moves them.
+/// Returns the size of a pool in which no put is refused. An upper estimate: leaves are half full,
+/// as after splits; deleted space is never reused; and there is space for a copy of every leaf,
+/// since retraining moves them.
 pub(super) fn pool_bytes(config: &TimelineConfig) -> u64 {
     let key_count = config.change.key_count();
     let table = RunConfig {
@@ -25,10 +25,10 @@ pub(super) fn pool_bytes(config: &TimelineConfig) -> u64 {
     pool_size_bytes(&table, copy_count)
 }
 
-/// Whether the host has memory for a run.
+/// Checks that the host has memory for a run.
 ///
 /// # Errors
-/// [`TimelineError::TooLarge`]. A host that does not tell what it has is trusted.
+/// [`TimelineError::TooLarge`]. A host that does not report its memory is trusted.
 pub(super) fn check_memory(config: &TimelineConfig) -> Result<(), TimelineError> {
     let Some(available_bytes) = available_bytes() else {
         return Ok(());
@@ -56,8 +56,8 @@ mod tests {
     use crate::runner::RECORD_COUNT_MAX;
     use crate::timeline::{Change, KeyOrder};
 
-    /// Promise: there is room for every key in half-full leaves, and for a copy of these; what no
-    /// host has is refused before it is taken.
+    /// Promise: there is space for every key in half-full leaves, and for a copy of these. More
+    /// memory than any host has is refused before it is allocated.
     #[test]
     fn there_is_room_for_everything() {
         let growth = |to| TimelineConfig {
@@ -69,7 +69,7 @@ mod tests {
             ..TimelineConfig::default()
         };
         let size = pool_bytes(&growth(8_000_000));
-        // 2 million leaves of 192 bytes, twice, and a quarter more.
+        // 2 million leaves of 192 bytes, twice, plus a quarter.
         assert!((960_000_000..1_200_000_000).contains(&size), "{size}");
         check_memory(&growth(1_000)).expect("a small run");
         let error = check_memory(&growth(RECORD_COUNT_MAX)).expect_err("as much as there can be");

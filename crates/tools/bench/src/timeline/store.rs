@@ -1,21 +1,21 @@
-//! The pool and the table: made, filled, and looked at when all is done.
+//! Pool and table of a run: created, loaded, and checked at the end.
 
 use farleaf::{Error, Pool, PoolOptions, TableOptions, TableStats};
 
 use super::audit::audit;
-use super::course::Course;
-use super::crew::Faults;
+use super::change_state::ChangeState;
+use super::client_threads::ChangeFaults;
 use super::fresh::{FreshSession, measure};
 use super::{TimelineConfig, TimelineError, TimelineSink, size};
 use crate::runner::PhaseKind;
 
-/// The table.
+/// Name of the table.
 pub(super) const TABLE_NAME: &str = "timeline";
 
-/// Makes a pool.
+/// Creates a pool.
 ///
 /// # Errors
-/// The host has not so much memory, or the size is none.
+/// The host lacks this memory, or the size is invalid.
 pub(super) fn make(config: &TimelineConfig) -> Result<Pool, TimelineError> {
     let fabric = config.fabric.embedded(&config.verbs);
     let size_bytes = config
@@ -30,13 +30,13 @@ pub(super) fn make(config: &TimelineConfig) -> Result<Pool, TimelineError> {
     pool.map_err(TimelineError::store("making a pool"))
 }
 
-/// Makes the table and loads what is to be loaded. Returns how much memory the table has then.
+/// Creates the table and loads its first keys. Returns the table's memory after the load.
 ///
 /// # Errors
 /// The pool is too small.
 pub(super) fn fill(
     config: &TimelineConfig,
-    course: &Course,
+    change_state: &ChangeState,
     pool: &Pool,
     sink: &dyn TimelineSink,
 ) -> Result<u64, TimelineError> {
@@ -53,7 +53,7 @@ pub(super) fn fill(
         };
         let table = session.create_table(TABLE_NAME, &options)?;
         if load_count > 0 {
-            let keys = course.keys.sorted(load_count);
+            let keys = change_state.keys.sorted(load_count);
             let records = keys.map(|key| (key, super::keys::value_of(key)));
             table.bulk_load(records, |done| sink.advance(done))?;
         }
@@ -65,25 +65,31 @@ pub(super) fn fill(
     filled().map_err(TimelineError::store("loading"))
 }
 
-/// What a session that was opened afterwards sees: what gets cost it, and whether everything is
-/// there. What is wrong is counted in `faults`.
+/// Opens a new session at the end, measures its gets, and checks all records. Any fault is counted
+/// in `faults`.
 ///
 /// # Errors
 /// The store failed otherwise.
 pub(super) fn finish(
     config: &TimelineConfig,
-    course: &Course,
+    change_state: &ChangeState,
     pool: &Pool,
-    faults: &mut Faults,
+    faults: &mut ChangeFaults,
     sink: &dyn TimelineSink,
 ) -> Result<(FreshSession, TableStats), TimelineError> {
     let mut checked = || -> Result<(FreshSession, TableStats), Error> {
         let session = pool.session()?;
         let table = session.open_table(TABLE_NAME)?;
-        let fresh = measure(config, course, &session, &table, faults);
+        let fresh = measure(config, change_state, &session, &table, faults);
         let present_count = config.change.key_count() - config.change.delete_count();
         sink.begin(PhaseKind::Checking, present_count);
-        audit(course, config.change.key_count(), &table, faults, sink);
+        audit(
+            change_state,
+            config.change.key_count(),
+            &table,
+            faults,
+            sink,
+        );
         let stats = table.stats()?;
         if !stats.sound {
             faults.wrong("the leaves of the table do not cover all keys, each once");

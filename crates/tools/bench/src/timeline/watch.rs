@@ -1,41 +1,41 @@
-//! Threads and pool, put together interval by interval.
+//! Combines the results of threads and pool, interval by interval.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
-use farleaf::{Pool, RetrainTally};
+use farleaf::{Pool, RetrainCounters};
 
 use super::clock::Clock;
 use super::interval::{Interval, IntervalRecorder, Sample};
 use super::{TimelineError, TimelineSink};
 
-/// What one thread noted in one interval.
+/// Results of one thread in one interval.
 #[derive(Debug)]
-pub(super) struct Part {
+pub(super) struct ThreadInterval {
     pub(super) thread_index: usize,
     pub(super) number: u64,
-    /// The next interval that it notes anything in; `u64::MAX` if it has stopped.
+    /// Next interval in which it records; `u64::MAX` if it has stopped.
     pub(super) next: u64,
     pub(super) recorder: Box<IntervalRecorder>,
 }
 
-/// What is known of the intervals that are not over for everybody.
-pub(super) struct Watch<'a> {
+/// State of the intervals that are not over for all threads.
+pub(super) struct IntervalCollector<'a> {
     pool: &'a Pool,
     clock: &'a Clock,
     sink: &'a dyn TimelineSink,
-    /// For each thread, the interval that it is in.
+    /// Current interval of each thread.
     reached: Vec<u64>,
     pending: BTreeMap<u64, IntervalRecorder>,
-    /// What the pool said at the end of each interval that has not been told.
+    /// State of the pool at the end of each interval that has not been reported.
     samples: VecDeque<Sample>,
-    /// What retraining had done at the end of the last one that has.
-    tally: RetrainTally,
+    /// Retraining counters at the end of the last reported interval.
+    tally: RetrainCounters,
     told: Vec<Interval>,
 }
 
-impl<'a> Watch<'a> {
+impl<'a> IntervalCollector<'a> {
     pub(super) fn new(
         pool: &'a Pool,
         clock: &'a Clock,
@@ -49,18 +49,18 @@ impl<'a> Watch<'a> {
             reached: vec![0; thread_count],
             pending: BTreeMap::new(),
             samples: VecDeque::new(),
-            tally: RetrainTally::default(),
+            tally: RetrainCounters::default(),
             told: Vec::new(),
         }
     }
 
-    /// Listens until all threads have stopped; `done_count` says how many writes there were.
+    /// Listens until all threads have stopped; `done_count` returns the number of writes so far.
     ///
     /// # Errors
-    /// The pool could not be looked at.
+    /// The pool could not be read.
     pub(super) fn listen(
         mut self,
-        parts: &Receiver<Part>,
+        parts: &Receiver<ThreadInterval>,
         done_count: &dyn Fn() -> u64,
     ) -> Result<Vec<Interval>, TimelineError> {
         loop {
@@ -72,7 +72,7 @@ impl<'a> Watch<'a> {
                 }
                 Err(RecvTimeoutError::Disconnected) => break,
             }
-            self.tell_complete();
+            self.report_complete();
         }
         let unsampled = |it: &Self| it.told.len() + it.samples.len();
         while self
@@ -81,15 +81,15 @@ impl<'a> Watch<'a> {
         {
             self.sample()?;
         }
-        self.tell_complete();
+        self.report_complete();
         Ok(self.told)
     }
 
-    /// The time to the end of the interval that is to be sampled next.
+    /// Returns the time until the end of the interval that is to be sampled next.
     fn until_sample(&self) -> Duration {
         let number = (self.told.len() + self.samples.len()) as u64 + 1;
         let end = Duration::from_nanos(number.saturating_mul(self.clock.interval_ns()));
-        end.saturating_sub(self.clock.begun().elapsed())
+        end.saturating_sub(self.clock.start_instant().elapsed())
     }
 
     fn last_pending(&self) -> Option<u64> {
@@ -108,18 +108,18 @@ impl<'a> Watch<'a> {
         Ok(())
     }
 
-    fn take(&mut self, part: &Part) {
+    fn take(&mut self, part: &ThreadInterval) {
         let pending = self.pending.entry(part.number).or_default();
         pending.merge(&part.recorder);
         self.reached[part.thread_index] = part.next;
     }
 
-    /// Tells of the intervals that are over for all threads and have been sampled.
-    fn tell_complete(&mut self) {
+    /// Reports the intervals that are over for all threads and have been sampled.
+    fn report_complete(&mut self) {
         let reached = self.reached.iter().min().copied().unwrap_or(u64::MAX);
         loop {
             let number = self.told.len() as u64;
-            // Behind the last one nothing is pending, and no thread has noted anything.
+            // After the last one nothing is pending, and no thread has recorded anything.
             let is_behind = self.last_pending().is_none_or(|last| number > last);
             if number >= reached || is_behind {
                 return;

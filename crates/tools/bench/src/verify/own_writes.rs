@@ -1,26 +1,26 @@
-//! What a thread knows of its own writes: the exact half of the checks of reads.
+//! Checks of a thread's reads against its own writes: the exact part of the checks.
 //!
-//! Rule: a read that began after this thread's write `s` to a key had finished never yields an
-//! older write of this thread, nor the loader's value. That holds whoever else writes the key,
-//! so it needs no keys set apart, and the request distribution stays YCSB's. Where only this
-//! thread writes a key, every write finished, the rule leaves one value: the exact check.
+//! A read that began after this thread's write `s` to a key had finished never returns an older
+//! write of this thread, nor the loader's value. This holds even if other threads write the key, so
+//! no keys need to be reserved, and the request distribution stays YCSB's. If only this thread
+//! writes a key and every write has finished, exactly one value is correct.
 //!
-//! A thread may have several operations in flight, also on one key, and then it is open which of
-//! them was last. So writes to a key that overlap form a *batch*, and when the last of it
-//! finishes, the floor rises to the batch's lowest sequence number.
+//! A thread may have several operations in flight, also on one key, so that their order is open.
+//! Overlapping writes to a key form a *batch*. When the last of them finishes, the floor rises to
+//! the batch's lowest sequence number.
 //!
-//! Memory is bounded: a table of slots, one key each. A slot is given to another key only when
-//! no write in flight refers to it, and the former key's floor is forgotten: fewer checks, never
-//! a false alarm. A write whose outcome is unknown keeps its slot for ever, for it may take
-//! effect at any time.
+//! Memory is bounded: a table of slots, one key each. A slot is reassigned to another key only when
+//! no write in flight refers to it, and the old key's floor is forgotten. This reduces the checks,
+//! but never causes a false alarm. A write with an unknown outcome keeps its slot forever, since it
+//! may take effect at any time.
 
 use super::{Fault, Value, Verdict, WriterId};
 
-/// One thread's writes, and what they say about its reads.
+/// Writes of one thread, and their consequences for its reads.
 #[derive(Debug)]
 pub struct OwnWrites {
     writer: WriterId,
-    /// Beyond 2^32 the numbers repeat, and nothing can be told from them any more.
+    /// Next sequence number. Beyond 2^32 the numbers repeat, and the checks become impossible.
     next_sequence: u64,
     slots: Box<[Slot]>,
 }
@@ -28,19 +28,20 @@ pub struct OwnWrites {
 #[derive(Clone, Debug, Default)]
 struct Slot {
     key: u64,
-    /// Reads of `key` that begin now yield no older write of this thread; `None`: not known.
+    /// Least sequence number of this thread's writes that reads of `key` starting now may return;
+    /// `None` if unknown.
     floor: Option<u32>,
     batch_first: u32,
-    /// A write of the batch was cancelled: the floor must not rise to it.
+    /// Whether a write of the batch was cancelled: the floor must not rise to it.
     batch_spoiled: bool,
     /// Writes to `key` that count for the batch.
     in_flight: u32,
-    /// Writes of keys that found the slot taken; while there are any, no key takes it.
+    /// Writes that found the slot occupied; as long as there are any, no key takes the slot.
     bystanders: u32,
 }
 
-/// A write in flight. Hand it back to [`OwnWrites::complete`] or [`OwnWrites::cancel`]; if its
-/// outcome is unknown, drop it.
+/// Write in flight. Pass it to [`OwnWrites::complete`] or [`OwnWrites::cancel`]; if its outcome is
+/// unknown, drop it.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use]
 pub struct PendingWrite {
@@ -50,13 +51,13 @@ pub struct PendingWrite {
 }
 
 impl PendingWrite {
-    /// The value to write.
+    /// Returns the value to write.
     pub fn value(&self) -> u64 {
         self.value
     }
 }
 
-/// What a read that begins now may yield.
+/// Values that a read which begins now may return.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct ReadExpectation {
@@ -65,8 +66,8 @@ pub struct ReadExpectation {
 }
 
 impl OwnWrites {
-    /// The writes of `writer`, remembering up to `slot_count` keys (rounded up to a power of two)
-    /// in 32 bytes each.
+    /// Creates the writes of `writer`, remembering up to `slot_count` keys (rounded up to a power
+    /// of two) in 32 bytes each.
     pub fn new(writer: WriterId, slot_count: usize) -> Self {
         let slots = vec![Slot::default(); slot_count.max(1).next_power_of_two()];
         Self {
@@ -94,7 +95,7 @@ impl OwnWrites {
                 ..Slot::default()
             };
         }
-        // With bystanders even the slot's own key is not tracked: one of them may be of this key.
+        // With bystanders even the slot's own key is not tracked: one of them may be for this key.
         let is_tracked = slot.key == key && slot.bystanders == 0;
         if is_tracked {
             if slot.in_flight == 0 {
@@ -112,7 +113,7 @@ impl OwnWrites {
         }
     }
 
-    /// The write took effect: acknowledged by the store.
+    /// Completes a write that the store acknowledged.
     #[expect(
         clippy::needless_pass_by_value,
         reason = "a write is finished only once"
@@ -124,7 +125,7 @@ impl OwnWrites {
         self.finish(key, is_tracked, false);
     }
 
-    /// The write was refused and certainly has no effect.
+    /// Cancels a write that was refused and certainly has no effect.
     #[expect(
         clippy::needless_pass_by_value,
         reason = "a write is finished only once"
@@ -149,14 +150,14 @@ impl OwnWrites {
         }
     }
 
-    /// What a read of `key` that begins now may yield.
+    /// Returns the values that a read of `key` which begins now may return.
     pub fn expect(&mut self, key: u64) -> ReadExpectation {
         let slot = self.slot(key);
         let floor = if slot.key == key { slot.floor } else { None };
         ReadExpectation { key, floor }
     }
 
-    /// Checks what the read of `expectation` yielded; the key must exist.
+    /// Checks the result of the read of `expectation`; the key must exist.
     pub fn check(&self, expectation: ReadExpectation, value: Option<u64>) -> Verdict {
         let ReadExpectation { key, floor } = expectation;
         let Some(value) = value else {
@@ -206,7 +207,7 @@ mod tests {
         matches!(verdict, Verdict::Wrong(Fault::StaleValue { .. }))
     }
 
-    /// Promise: after a finished write only that value, a later one, or another thread's is right.
+    /// Promise: after a finished write only its value, a later one, or another thread's is correct.
     #[test]
     fn a_finished_write_outdates_what_was_before() {
         let mut own = own_writes();
@@ -235,7 +236,7 @@ mod tests {
         assert_eq!(own.check(after, None), Verdict::Missing { key: KEY });
     }
 
-    /// Promise: of overlapping writes any may have been the last one.
+    /// Promise: any of several overlapping writes may have been the last one.
     #[test]
     fn overlapping_writes_may_end_in_any_order() {
         let mut own = own_writes();
@@ -253,7 +254,7 @@ mod tests {
         assert!(is_stale(own.check(expectation, Some(loaded_value(KEY)))));
     }
 
-    /// Promise: a cancelled or unknown write leaves the older value right.
+    /// Promise: after a cancelled or unknown write the older value is still correct.
     #[test]
     fn a_cancelled_or_unknown_write_outdates_nothing() {
         let mut own = own_writes();
@@ -284,10 +285,10 @@ mod tests {
         assert_eq!(own.check(expectation, Some(value)), Verdict::Wrong(fault));
     }
 
-    /// Promise: no false alarm, whatever overlaps, however few slots there are for the keys: random
-    /// writes and reads against a store in which an operation takes effect at some moment between
-    /// its beginning and its end, and some are cancelled or never heard of again. And a store that
-    /// ignores one write in a hundred is caught.
+    /// Promise: there are no false alarms, whatever overlaps, even with few slots. The test uses
+    /// random writes and reads on a store in which an operation takes effect between its beginning
+    /// and its end. Some operations are cancelled or remain unknown. A store that ignores one write
+    /// in a hundred is detected.
     #[test]
     fn a_right_store_raises_no_alarm_and_a_forgetful_one_does() {
         for (forgets, slot_count) in [(false, 1), (false, 2), (false, 64), (true, 64)] {

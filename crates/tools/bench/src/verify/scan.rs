@@ -1,4 +1,4 @@
-//! The checks of a scan: order, values, and that nothing is left out.
+//! Checks of a scan: order, values, and completeness.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ pub struct ScanChecker {
     inserts_by_key: Vec<(u64, u64)>,
 }
 
-/// What was known when a scan began.
+/// State at the beginning of a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct ScanStart {
@@ -23,7 +23,8 @@ pub struct ScanStart {
 }
 
 impl ScanChecker {
-    /// A checker for `keys`, with the `ledger` that deals out their inserts. 16 bytes an insert.
+    /// Creates a checker for `keys`, with the `ledger` that hands out their inserts. 16 bytes per
+    /// insert.
     pub fn new(keys: Arc<KeySet>, ledger: Arc<InsertLedger>) -> Self {
         let mut inserts_by_key: Vec<(u64, u64)> = keys.inserts().iter().copied().zip(0..).collect();
         inserts_by_key.sort_unstable();
@@ -34,7 +35,7 @@ impl ScanChecker {
         }
     }
 
-    /// To be called just before a scan begins.
+    /// Returns the state before a scan; to be called just before it begins.
     pub fn begin(&self) -> ScanStart {
         ScanStart {
             acknowledged_count: self.ledger.acknowledged_count(),
@@ -43,12 +44,12 @@ impl ScanChecker {
 
     /// Checks a scan of `limit` entries from `from` on that returned `entries`:
     ///
-    /// - no more than `limit`, ascending, none twice, none below `from`;
-    /// - every value belongs to its key, every key was loaded or its insert was begun;
+    /// - at most `limit` entries, ascending, distinct, none below `from`;
+    /// - every value belongs to its key, every key was loaded or its insert had begun;
     /// - no loaded key, and no insert acknowledged before `start`, is missing between `from` and
-    ///   the last entry, or up to the end of the domain when there are fewer than `limit`.
+    ///   the last entry; with fewer than `limit` entries, none up to the end of the domain.
     ///
-    /// The first fault in key order is the verdict. Costs two binary searches and the entries.
+    /// The verdict is the first fault in key order. Costs two binary searches and the entries.
     pub fn check_scan(
         &self,
         start: ScanStart,
@@ -113,7 +114,7 @@ impl ScanChecker {
         }
     }
 
-    /// Drops inserts from the front while `passed`; stops at the first that must not be left out.
+    /// Skips inserts at the front while `passed`; stops at the first that must not be missing.
     fn skip_inserts(
         &self,
         start: ScanStart,
@@ -136,7 +137,8 @@ impl ScanChecker {
         None
     }
 
-    /// Whether the insert is the one of `key` and was dealt out, so that it may have taken effect.
+    /// Returns whether the insert is the one of `key` and was handed out, so that it may have taken
+    /// effect.
     fn is_begun(&self, (insert, insert_index): (u64, u64), key: u64) -> bool {
         insert == key && insert_index < self.ledger.taken_count()
     }
@@ -152,8 +154,8 @@ mod tests {
     use super::*;
     use crate::dataset::Dataset;
 
-    /// A thousand loaded keys and a hundred inserts, of which 60 are dealt out, 40 acknowledged,
-    /// number 7 abandoned.
+    /// Returns a checker of a thousand loaded keys and a hundred inserts, of which 60 are handed
+    /// out, 40 acknowledged, and number 7 abandoned.
     fn checker() -> ScanChecker {
         let keys = KeySet::generate(&Dataset::Uniform, 1_000, 100, 3).expect("keys");
         let ledger = InsertLedger::new(1_000, 100);
@@ -167,7 +169,7 @@ mod tests {
         ScanChecker::new(Arc::new(keys), Arc::new(ledger))
     }
 
-    /// What a right store with the given inserts returns.
+    /// Returns the answer of a correct store with the given inserts.
     fn scan(
         checker: &ScanChecker,
         inserts: impl Iterator<Item = usize>,
@@ -183,8 +185,8 @@ mod tests {
             .collect()
     }
 
-    /// Promise: a right scan passes, with or without the inserts that are open, wherever it starts
-    /// and ends.
+    /// Promise: a correct scan passes, with or without the inserts in flight, whatever its start
+    /// and end.
     #[test]
     fn a_right_scan_passes() {
         let checker = checker();
@@ -208,8 +210,8 @@ mod tests {
         }
     }
 
-    /// Promise: whichever entry is left out, the scan is found out, and the key is named; also the
-    /// last one before the end of the domain.
+    /// Promise: any missing entry is detected, and its key reported; also the last one before the
+    /// end of the domain.
     #[test]
     fn every_gap_is_found() {
         let checker = checker();
@@ -223,7 +225,7 @@ mod tests {
         }
     }
 
-    /// Promise: a scan that stops early is found out, and an empty one too.
+    /// Promise: a scan that stops early is detected, and an empty one too.
     #[test]
     fn an_early_end_is_found() {
         let checker = checker();
@@ -250,8 +252,8 @@ mod tests {
         assert_eq!(verdict, Verdict::Missing { key });
     }
 
-    /// Promise: what must not be in a scan is named: too many entries, keys below the start, out of
-    /// order, twice, unknown, not yet inserted, and values of other keys.
+    /// Promise: invalid entries of a scan are reported: too many, below the start, out of order,
+    /// twice, unknown, not yet inserted, and with values of other keys.
     #[test]
     fn what_must_not_be_there_is_named() {
         let checker = checker();

@@ -1,27 +1,26 @@
-//! Which records exist: inserts dealt out to threads, and those that are acknowledged.
+//! Ledger of the existing records: inserts handed out to threads, and acknowledged ones.
 //!
-//! The semantics are those of YCSB's `AcknowledgedCounterGenerator`: a read asks only for records
-//! below the first one whose insert is not acknowledged. YCSB keeps a window of 2^20 flags and
-//! fails when it overflows; here there is one bit for every insert that can come, so nothing
-//! overflows.
+//! The semantics are those of YCSB's `AcknowledgedCounterGenerator`: a read requests only records
+//! below the first insert that is not acknowledged. YCSB keeps a window of 2^20 flags and fails
+//! when it overflows; here every possible insert has a bit, so nothing overflows.
 //!
-//! Rules of the bits (all atomics sequentially consistent, which costs nothing on reads):
-//! 1. `acknowledge` sets the bit, then advances `prefix` over bits that are set, until the one at
-//!    `prefix` is not.
-//! 2. So of two threads that acknowledge at once, the later one to set its bit sees the other's,
-//!    and whoever moves `prefix` to a place looks at the bit there afterwards: `prefix` never
-//!    stays in front of a bit that is set.
+//! The bits follow this protocol (all atomics are sequentially consistent, which costs nothing on
+//! reads). `acknowledge` sets the bit, then advances `prefix` over set bits, up to the first one
+//! that is not set. If two threads acknowledge at once, the later one to set its bit sees the
+//! other's. The thread that moves `prefix` to a position looks at the bit there afterwards.
+//! Therefore `prefix` never stays in front of a set bit.
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
-/// The inserts of a run, shared by its threads.
+/// Inserts of a run, shared by its threads.
 #[derive(Debug)]
 pub struct InsertLedger {
     loaded_count: u64,
     insert_count: u64,
-    /// The next insert to deal out.
+    /// Next insert to hand out.
     next: AtomicU64,
-    /// All inserts below are settled: acknowledged or abandoned.
+    /// Number of inserts, from the first on, that are settled without a gap: acknowledged or
+    /// abandoned.
     prefix: AtomicU64,
     settled: Box<[AtomicU64]>,
     abandoned: Box<[AtomicU64]>,
@@ -29,8 +28,8 @@ pub struct InsertLedger {
 }
 
 impl InsertLedger {
-    /// A ledger for a store with `loaded_count` records and `insert_count` keys to insert.
-    /// Two bits an insert.
+    /// Creates a ledger for a store with `loaded_count` records and `insert_count` keys to insert.
+    /// Two bits per insert.
     pub fn new(loaded_count: u64, insert_count: u64) -> Self {
         let bits = || {
             (0..insert_count.div_ceil(64))
@@ -48,29 +47,30 @@ impl InsertLedger {
         }
     }
 
-    /// How many records were loaded.
+    /// Returns the number of loaded records.
     pub fn loaded_count(&self) -> u64 {
         self.loaded_count
     }
 
-    /// How many inserts there are to deal out in all.
+    /// Returns the total number of inserts to hand out.
     pub fn insert_count(&self) -> u64 {
         self.insert_count
     }
 
-    /// Deals out the next insert index, to one thread only; `None` when all are dealt out.
+    /// Hands out the next insert index, to one thread only; `None` when all are handed out.
     pub fn take(&self) -> Option<u64> {
         let insert_index = self.next.fetch_add(1, SeqCst);
-        // Past the end the counter goes on, harmlessly: it cannot wrap in any run that ends.
+        // Past the end the counter continues, which is harmless: it cannot wrap in any run that
+        // ends.
         (insert_index < self.insert_count).then_some(insert_index)
     }
 
-    /// How many inserts are dealt out: none from here on can have been begun.
+    /// Returns the number of inserts that are handed out: later ones cannot have begun.
     pub fn taken_count(&self) -> u64 {
         self.next.load(SeqCst).min(self.insert_count)
     }
 
-    /// The insert took effect: from now on others may ask for the record.
+    /// Acknowledges an insert that took effect: from now on other threads may request the record.
     pub fn acknowledge(&self, insert_index: u64) {
         set_bit(&self.settled, insert_index);
         loop {
@@ -81,34 +81,37 @@ impl InsertLedger {
             let run = (self.settled[(prefix / 64) as usize].load(SeqCst) >> (prefix % 64))
                 .trailing_ones();
             let advanced = prefix + u64::from(run);
-            // Losing the race means that someone else advanced: look again.
+            // Another thread advanced: look again.
             let _ = self
                 .prefix
                 .compare_exchange(prefix, advanced, SeqCst, SeqCst);
         }
     }
 
-    /// The insert failed, or nobody knows: the record may exist or not, and is never asked for.
-    /// (YCSB acknowledges failed inserts as well, and then counts reads of them as errors.)
+    /// Abandons an insert that failed or has an unknown outcome: the record may exist or not, and
+    /// is never requested. (YCSB acknowledges failed inserts as well, and then counts reads of them
+    /// as errors.)
     pub fn abandon(&self, insert_index: u64) {
         set_bit(&self.abandoned, insert_index);
         self.abandoned_count.fetch_add(1, SeqCst);
         self.acknowledge(insert_index);
     }
 
-    /// How many inserts, from the first on, are acknowledged or abandoned without a gap.
+    /// Returns the number of inserts, from the first on, that are acknowledged or abandoned without
+    /// a gap.
     #[inline]
     pub fn acknowledged_count(&self) -> u64 {
         self.prefix.load(SeqCst)
     }
 
-    /// How many record indexes, from 0 on, may be asked for, less those abandoned.
+    /// Returns the number of record indexes, from 0 on, that may be requested, except the abandoned
+    /// ones among them.
     #[inline]
     pub fn existing_count(&self) -> u64 {
         self.loaded_count + self.acknowledged_count()
     }
 
-    /// Whether the record at `index` is an abandoned insert.
+    /// Returns whether the record at `index` is an abandoned insert.
     #[inline]
     pub fn is_abandoned(&self, index: u64) -> bool {
         self.abandoned_count.load(SeqCst) != 0
@@ -133,7 +136,7 @@ mod tests {
     use super::*;
     use crate::distribution::numbered_stream;
 
-    /// Promise: a record can be asked for only when its insert and all before it are settled.
+    /// Promise: a record can be requested only when its insert and all before it are settled.
     #[test]
     fn the_count_waits_for_the_first_gap() {
         let ledger = InsertLedger::new(10, 200);
@@ -154,7 +157,7 @@ mod tests {
         assert_eq!(ledger.existing_count(), 210);
     }
 
-    /// Promise: a failed insert does not hold up the others, and is known as such.
+    /// Promise: a failed insert does not block the others, and is recorded as failed.
     #[test]
     fn an_abandoned_insert_is_skipped_and_known() {
         let ledger = InsertLedger::new(10, 4);
@@ -167,8 +170,8 @@ mod tests {
         assert_eq!(abandoned, [10]);
     }
 
-    /// Promise: with threads acknowledging at once in any order, nothing is skipped while it is
-    /// open, and nothing stays behind at the end.
+    /// Promise: when threads acknowledge concurrently in any order, no open insert is skipped, and
+    /// none is left at the end.
     #[test]
     fn concurrent_acknowledgements_lose_nothing() {
         const THREADS: usize = 4;

@@ -1,4 +1,4 @@
-//! The operations of one thread.
+//! Operation stream of one thread.
 
 use std::sync::Arc;
 
@@ -10,26 +10,26 @@ use crate::distribution::{
 /// One operation over record indexes; [`KeySet::key`](crate::dataset::KeySet::key) names the keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// Read the record with this index.
+    /// Reads the record with this index.
     Read(u64),
-    /// Give the record with this index a new value.
+    /// Writes a new value to the record with this index.
     Update(u64),
-    /// Insert the key with this *insert* index (its record index is the loaded count more), and
-    /// tell the ledger how that ended.
+    /// Inserts the key with this *insert* index (its record index is larger by the loaded count);
+    /// the ledger must receive the outcome.
     Insert(u64),
-    /// Read records in key order.
+    /// Reads records in key order.
     Scan {
-        /// The record to begin with.
+        /// Index of the first record.
         index: u64,
-        /// How many records, the first one counted: 1 or more.
+        /// Number of records, including the first one: 1 or more.
         length: u32,
     },
-    /// Read the record with this index, then give it a new value.
+    /// Reads the record with this index, then writes a new value.
     ReadModifyWrite(u64),
 }
 
 impl Operation {
-    /// What kind it is.
+    /// Returns the kind of the operation.
     pub const fn kind(&self) -> OperationKind {
         match self {
             Self::Read(_) => OperationKind::Read,
@@ -41,11 +41,11 @@ impl Operation {
     }
 }
 
-/// What keeps a workload from running.
+/// Errors of workloads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WorkloadError {
-    /// There is nothing to ask for.
+    /// There are no records.
     #[error("a workload needs at least one loaded record")]
     NoRecords,
     /// The workload inserts, but no keys were prepared for it.
@@ -53,13 +53,12 @@ pub enum WorkloadError {
     NoInsertKeys(super::WorkloadLetter),
 }
 
-/// A thread's operations, endless but for inserts: the iterator ends when the workload asks for
-/// an insert and all insert keys are dealt out.
+/// Operations of a thread, endless except for inserts: the iterator ends when an insert is needed
+/// and all insert keys are handed out.
 ///
-/// One thread of one seed yields the same kinds and scan lengths in every run. Indexes depend, as
-/// in YCSB, on what other threads have inserted by then; without inserts, or with one thread
-/// whose inserts are acknowledged at the same points, they are the same as well. About 40 ns an
-/// operation.
+/// A thread and a seed determine kinds and scan lengths. As in YCSB, indexes depend on the inserts
+/// of other threads. They are the same in every run without inserts, or with one thread that
+/// acknowledges its inserts at the same points. Costs about 40 ns per operation.
 #[derive(Debug)]
 pub struct OperationStream {
     ledger: Arc<InsertLedger>,
@@ -67,15 +66,16 @@ pub struct OperationStream {
     /// Upper ends of the shares of all kinds in `[0, 1)`, in the order of [`OperationKind::ALL`].
     thresholds: [f64; OperationKind::ALL.len()],
     scan_length_max: u32,
-    /// Kinds and scan lengths.
+    /// Random numbers for kinds and scan lengths.
     kind_random: Random,
-    /// Record indexes: apart, because the number of draws for one depends on other threads.
+    /// Random numbers for record indexes: separate, because the number of draws depends on other
+    /// threads.
     index_random: Random,
 }
 
 impl OperationStream {
-    /// The operations of thread `thread_index` of `spec`, with another request distribution than
-    /// the workload's if one is given.
+    /// Creates the operations of thread `thread_index` of `spec`, optionally with another request
+    /// distribution than the workload's.
     pub fn new(
         spec: &WorkloadSpec,
         distribution: Option<Distribution>,
@@ -110,7 +110,7 @@ impl OperationStream {
     fn kind(&mut self) -> OperationKind {
         let drawn = unit_interval(&mut self.kind_random);
         let place = self.thresholds.iter().position(|end| drawn < *end);
-        // Shares that add up to a little less than 1 by rounding: the last kind that has any.
+        // If the shares add up to slightly less than 1 by rounding: the last kind with a share.
         place.map_or_else(|| self.last_kind(), |place| OperationKind::ALL[place])
     }
 
@@ -168,7 +168,7 @@ mod tests {
         OperationStream::new(&WorkloadSpec::of(letter), None, ledger, 42, thread).expect("records")
     }
 
-    /// Runs `count` operations, each insert acknowledged at once, and checks each index.
+    /// Draws `count` operations, acknowledges each insert at once, and checks each index.
     fn run(stream: &mut OperationStream, count: usize) -> Vec<Operation> {
         let ledger = Arc::clone(&stream.ledger);
         let mut operations = Vec::with_capacity(count);
@@ -185,8 +185,8 @@ mod tests {
         operations
     }
 
-    /// Promise: every workload has YCSB's mix (0.5 % of all operations, five standard deviations
-    /// of 250,000), and nothing that is not in it.
+    /// Promise: every workload has exactly YCSB's mix (0.5 % of all operations, five standard
+    /// deviations of 250,000).
     #[test]
     fn every_workload_has_its_mix() {
         for letter in WorkloadLetter::ALL {
@@ -237,7 +237,7 @@ mod tests {
             Operation::Read(index) => Some(*index),
             _ => None,
         });
-        // None of these inserts is acknowledged: no read may reach them.
+        // None of these inserts is acknowledged: no read may request them.
         assert!(reads.clone().all(|index| index < existing));
         let newest = reads
             .clone()
@@ -247,7 +247,7 @@ mod tests {
         assert!((0.4..0.6).contains(&share), "{share}");
     }
 
-    /// Promise: abandoned inserts are never asked for.
+    /// Promise: abandoned inserts are never requested.
     #[test]
     fn abandoned_inserts_are_never_asked_for() {
         let mut stream = stream(WorkloadLetter::D, 30_000, 0);
@@ -263,7 +263,7 @@ mod tests {
         assert!(ledger.existing_count() > 14_000);
     }
 
-    /// Promise: the stream ends when the insert keys do, not before.
+    /// Promise: the stream ends when the insert keys are used up, not before.
     #[test]
     fn the_stream_ends_with_the_insert_keys() {
         let mut stream = stream(WorkloadLetter::D, 100, 0);
@@ -276,7 +276,7 @@ mod tests {
         assert!(operations.len() < 4_000, "{}", operations.len());
     }
 
-    /// Promise: seed and thread decide the operations, and threads differ.
+    /// Promise: seed and thread determine the operations, and threads differ.
     #[test]
     fn seed_and_thread_decide_the_operations() {
         for letter in WorkloadLetter::ALL {
@@ -286,7 +286,7 @@ mod tests {
         }
     }
 
-    /// Promise: the operations of a seed are the same for ever.
+    /// Promise: the operations of a seed never change.
     #[test]
     fn golden_operations() {
         let operations = run(&mut stream(WorkloadLetter::E, 1_000, 0), 4);

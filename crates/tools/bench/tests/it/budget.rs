@@ -1,4 +1,4 @@
-//! Sweeps over metadata budgets, small ones.
+//! Tests of small sweeps over metadata budgets.
 
 use farleaf_bench::budget::{BudgetConfig, BudgetReport, CSV_NAME, SVG_NAME, files, run};
 use farleaf_bench::runner::{BenchError, FabricKind, RunConfig, Silent};
@@ -24,8 +24,8 @@ fn run_right(config: &BudgetConfig) -> BudgetReport {
     report
 }
 
-/// Promise: budgets are kept; less memory never makes gets cheaper; with far more than all a get
-/// costs what it costs without a budget, and with next to nothing it still is right.
+/// Promise: budgets are kept, and less memory never makes gets cheaper. With far more than all, a
+/// get costs the same as without a budget, and with almost nothing it is still correct.
 #[test]
 fn gets_get_dearer_as_budgets_shrink() {
     let percents = [200.0, 60.0, 20.0, 2.0];
@@ -85,7 +85,7 @@ fn files_hold_all_points() {
     }
 }
 
-/// Promise: a budget that is too small for any table is refused by its name, with the least.
+/// Promise: a budget that is too small for any table is refused by name, with the least one.
 #[test]
 fn a_budget_below_the_least_is_refused() {
     let error = run(&small(&[0.1]), &Silent).expect_err("too small");

@@ -1,4 +1,4 @@
-//! Costs of operations by the counters, on small tables.
+//! Tests of counted costs of operations, on small tables.
 
 use farleaf::LayerKind;
 use farleaf_bench::costs::{CostRow, CostsConfig, run};
@@ -24,7 +24,8 @@ fn row<'a>(rows: &'a [CostRow], layer: LayerKind, operation: &str) -> &'a CostRo
     rows.iter().find(found).expect("a row for each")
 }
 
-/// Promise: every kind of operation is counted with every layer, right, and the same in every run.
+/// Promise: every kind of operation is counted with every layer, correctly, and the same in every
+/// run.
 #[test]
 fn counts_are_the_same_in_every_run() {
     let rows = counted();
@@ -32,10 +33,10 @@ fn counts_are_the_same_in_every_run() {
     assert_eq!(rows, counted());
 }
 
-/// Promise: counts are those that the layers are made for: a get is one round trip with what leads
-/// to leaves at hand, one per level without, two with all levels but the lowest; a write takes one
-/// more, one compare-and-swap, and the words of its record; a scan of 100 reads what 100 records
-/// take.
+/// Promise: counts are those for which the layers are designed. A get is one round trip with cached
+/// search structures, one per level without, two with all levels but the lowest. A write adds one
+/// round trip, one compare-and-swap, and the words of its record. A scan of 100 reads the leaves of
+/// 100 records.
 #[test]
 fn counts_are_those_of_the_layers() {
     let rows = counted();
@@ -70,7 +71,7 @@ fn counts_are_those_of_the_layers() {
     }
 }
 
-/// Promise: with tables that the memory node holds every operation is a call: one round trip, which
+/// Promise: for tables that the memory node holds every operation is a call: one round trip, which
 /// writes a segment and, in shared memory, reads nothing.
 #[test]
 fn calls_are_one_round_trip() {

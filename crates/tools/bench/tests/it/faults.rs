@@ -1,4 +1,4 @@
-//! A store that lies is found out.
+//! Tests that a faulty store is detected.
 
 use std::cell::RefCell;
 
@@ -14,17 +14,17 @@ use crate::small;
 
 const RECORD_COUNT: u64 = 1_000;
 
-/// Remembers the descriptions of faults.
+/// Sink that remembers the descriptions of faults.
 #[derive(Default)]
-pub(crate) struct Heard(pub(crate) RefCell<Vec<String>>);
+pub(crate) struct FaultRecorder(pub(crate) RefCell<Vec<String>>);
 
-impl ProgressSink for Heard {
+impl ProgressSink for FaultRecorder {
     fn fault(&self, _: WorkloadLetter, description: &str) {
         self.0.borrow_mut().push(description.to_owned());
     }
 }
 
-/// Runs a workload on keys 0 to 999 after `plant` has done something to the table.
+/// Runs a workload on keys 0 to 999 after `plant` has changed the table.
 fn run_planted(
     workload: WorkloadLetter,
     plant: impl FnOnce(&farleaf::Table),
@@ -41,13 +41,13 @@ fn run_planted(
     let tables = session.list_tables().expect("tables");
     plant(&session.open_table(&tables[0].name).expect("the table"));
     session.close().expect("closed");
-    let heard = Heard::default();
+    let heard = FaultRecorder::default();
     let report = store.run(&heard).expect("a run");
     (report, heard.0.into_inner())
 }
 
-/// Promise: a key that is lost is missing to whoever asks for it, and once more in the check at the
-/// end, even when no operation asks for it.
+/// Promise: a lost key is missing in every operation that requests it, and once more in the final
+/// check, even when no operation requests it.
 #[test]
 fn a_lost_key_is_missing() {
     for workload in WorkloadLetter::ALL {
@@ -75,7 +75,7 @@ fn a_wrong_value_is_an_error() {
             table.put(key, u64::MAX).expect("put");
         }
     };
-    // What D and E ask for of what they have inserted is right.
+    // Reads of their own inserts in D and E are correct.
     for (workload, wrong_share) in [
         (WorkloadLetter::C, 1.0),
         (WorkloadLetter::D, 0.01),
@@ -91,7 +91,7 @@ fn a_wrong_value_is_an_error() {
         assert_eq!(report.missing, 0);
         assert!(faults[0].contains("does not belong to key"), "{faults:?}");
     }
-    // An update's previous value is read as well; what it wrote is right from then on.
+    // An update's previous value is read as well; what it wrote is correct from then on.
     for workload in [WorkloadLetter::A, WorkloadLetter::F] {
         let (report, _) = run_planted(workload, corrupt);
         assert!(report.errors >= RECORD_COUNT, "{}", report.errors);
@@ -99,7 +99,7 @@ fn a_wrong_value_is_an_error() {
     }
 }
 
-/// Promise: a key that nobody inserted is an error of the check at the end, and of scans.
+/// Promise: a key that was never inserted is an error of the final check, and of scans.
 #[test]
 fn a_key_too_many_is_an_error() {
     let (report, faults) = run_planted(WorkloadLetter::C, |table| {
@@ -122,8 +122,8 @@ fn an_insert_that_finds_its_key_is_an_error() {
     );
 }
 
-/// Promise: a store that fails for good ends the run with an error that says while doing what, and
-/// keeps none of the threads waiting.
+/// Promise: a store that fails permanently ends the run with an error that names the activity, and
+/// blocks no thread.
 #[test]
 fn a_store_that_fails_for_good_ends_the_run() {
     let config = RunConfig {
@@ -147,7 +147,7 @@ fn a_store_that_fails_for_good_ends_the_run() {
     );
 }
 
-/// Drops the table just before operations run.
+/// Sink that drops the table just before operations run.
 struct Dropper {
     pool: farleaf::Pool,
 }

@@ -1,4 +1,4 @@
-//! Runs that cannot be made are refused before anything is done.
+//! Tests that impossible runs are refused before they start.
 
 use farleaf::LayerKind;
 use farleaf_bench::dataset::Dataset;
@@ -14,7 +14,7 @@ fn refusal(config: &RunConfig) -> BenchError {
     }
 }
 
-/// Promise: an option out of its range is refused with its name.
+/// Promise: an out-of-range option is refused by name.
 #[test]
 fn options_out_of_range() {
     let good = || small(LayerKind::Learned, FabricKind::Mem);
@@ -78,7 +78,7 @@ fn options_out_of_range() {
     }
 }
 
-/// Promise: more records or inserts than the host has memory for are refused, not attempted.
+/// Promise: more records or inserts than fit the host's memory are refused, not attempted.
 #[test]
 fn more_than_the_host_has() {
     let config = RunConfig {
@@ -88,8 +88,8 @@ fn more_than_the_host_has() {
     assert!(matches!(refusal(&config), BenchError::TooLarge { .. }));
 }
 
-/// Promise: a key file that is too small is refused with what the run needs, inserts counted; the
-/// workloads that insert nothing can have all of it.
+/// Promise: a key file that is too small is refused with the number that the run needs, including
+/// inserts; workloads without inserts can use all of it.
 #[test]
 fn a_key_file_too_small() {
     let folder = tempfile::tempdir().expect("a folder");

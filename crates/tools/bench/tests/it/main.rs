@@ -1,4 +1,4 @@
-//! Runs of the workloads on real stores, small ones.
+//! Tests of small runs of the workloads on real stores.
 
 mod budget;
 mod costs;
@@ -15,7 +15,7 @@ use farleaf_bench::report::RunReport;
 use farleaf_bench::runner::{FabricKind, RunConfig, Silent, run};
 use farleaf_bench::workload::WorkloadLetter;
 
-/// A run that takes some milliseconds.
+/// Returns the settings of a run that takes some milliseconds.
 fn small(layer: LayerKind, fabric: FabricKind) -> RunConfig {
     RunConfig {
         layer,
@@ -26,7 +26,7 @@ fn small(layer: LayerKind, fabric: FabricKind) -> RunConfig {
     }
 }
 
-/// Runs what must succeed and be right, and returns the reports.
+/// Executes a run that must succeed without faults, and returns the reports.
 fn run_right(config: &RunConfig) -> Vec<RunReport> {
     let reports = run(config, &Silent).unwrap_or_else(|error| panic!("{config:?}: {error}"));
     assert_eq!(reports.len(), config.workloads.len());

@@ -1,4 +1,4 @@
-//! Workloads on persistent tables: on own servers, and in a cluster that is there.
+//! Tests of workloads on persistent tables: on own servers, and in an existing cluster.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,12 +18,12 @@ use farleaf_cluster::admin;
 use farleaf_cluster::coordinator::Embedded;
 use farleaf_server::{RegionServer, ServerOptions};
 
-use crate::faults::Heard;
+use crate::faults::FaultRecorder;
 use crate::{run_right, small};
 
 const TABLE: &str = "usertable";
 
-/// A run that takes a second or two, of values of these sizes.
+/// Returns the settings of a run that takes a second or two, with values of these sizes.
 fn persistent(value_size: &str, persistent: PersistentConfig) -> RunConfig {
     RunConfig {
         records: 2_000,
@@ -49,15 +49,15 @@ fn own(directory: &Path, replicas: usize) -> PersistentConfig {
     }
 }
 
-/// A cluster of so many servers.
-struct Founded {
+/// Cluster of several servers.
+struct BenchTestCluster {
     cluster: Cluster,
-    /// Before their directories go.
+    /// Dropped before their directories.
     _servers: Vec<RegionServer>,
     _scratch: tempfile::TempDir,
 }
 
-impl Founded {
+impl BenchTestCluster {
     fn new(server_count: u64) -> Self {
         let coordinator = SharedCoordinator::new(Embedded::default(), "here");
         admin::found(&coordinator).expect("a new cluster");
@@ -100,8 +100,8 @@ fn kinds(report: &RunReport) -> Vec<OperationKind> {
     report.operations_by_kind.keys().copied().collect()
 }
 
-/// Promise: all workloads run right on own servers, by several threads, with values of a mix; what
-/// is of far memory is not told, and what the devices were asked for is; nothing is left.
+/// Promise: all workloads run correctly on own servers, by several threads, with values of a mix.
+/// Reports omit far memory and contain device bytes; no files are left.
 #[test]
 fn all_workloads_on_own_servers() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -147,8 +147,8 @@ fn all_workloads_on_own_servers() {
     assert_eq!(left, 0, "files of servers");
 }
 
-/// Promise: with one replica, where all is on the disk before it is acknowledged, what was written
-/// is counted, once at least; values of several fields are right.
+/// Promise: with one replica and `sync` durability, the bytes written are counted, at least once
+/// per record; values of several fields are correct.
 #[test]
 fn one_replica_writes_what_it_acknowledges() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -171,11 +171,11 @@ fn one_replica_writes_what_it_acknowledges() {
     assert!(device.bytes_written_mean >= 300.0, "{device:?}");
 }
 
-/// Promise: in a cluster that is there, the table is made, and gone when its workload is done; the
-/// next one can have its name. Bytes of devices, which nobody here counts, are absent.
+/// Promise: in an existing cluster, the table is created, and dropped when its workload is done;
+/// the next one can have its name. Device bytes, which are not counted here, are absent.
 #[test]
 fn a_cluster_is_as_it_was() {
-    let founded = Founded::new(2);
+    let founded = BenchTestCluster::new(2);
     let config = RunConfig {
         workloads: vec![WorkloadLetter::D, WorkloadLetter::E],
         ..persistent(
@@ -198,10 +198,10 @@ fn a_cluster_is_as_it_was() {
     assert_eq!(founded.table_names(), Vec::<String>::new());
 }
 
-/// Promise: a table that has the name already is not touched, and told.
+/// Promise: an existing table with the name is not touched, and reported.
 #[test]
 fn a_table_that_is_there_stays() {
-    let founded = Founded::new(1);
+    let founded = BenchTestCluster::new(1);
     let options = PersistentTableOptions {
         replica_count: 1,
         ..PersistentTableOptions::default()
@@ -222,23 +222,23 @@ fn a_table_that_is_there_stays() {
     assert_eq!(founded.table_names(), [TABLE]);
 }
 
-/// Runs workload E, or C, after somebody has done something to the loaded table.
+/// Runs workload E, or C, after a change of the loaded table.
 fn run_planted(
     workload: WorkloadLetter,
     plant: impl FnOnce(&Cluster, &KeySet, &Strings),
 ) -> (RunReport, Vec<String>) {
-    let founded = Founded::new(1);
+    let founded = BenchTestCluster::new(1);
     let config = persistent("SD", founded.config(1));
     let keys: Arc<KeySet> = generate_keys(&config, &Silent).expect("keys");
     let store = LoadedStore::load(&config, &keys, workload, &Silent).expect("loaded");
     plant(&founded.cluster, &keys, &config.strings.expect("strings"));
-    let heard = Heard::default();
+    let heard = FaultRecorder::default();
     let report = store.run(&heard).expect("a run");
     (report, heard.0.into_inner())
 }
 
-/// Promise: of a table that lost records, and has records of other keys or with a bit flipped,
-/// gets, scans and the check at the end find that out.
+/// Promise: gets, scans and the final check detect a table that lost records, and has records of
+/// other keys or with a flipped bit.
 #[test]
 fn a_cluster_that_lies_is_found_out() {
     for workload in [WorkloadLetter::C, WorkloadLetter::E] {
@@ -255,7 +255,7 @@ fn a_cluster_that_lies_is_found_out() {
                         *flipped.last_mut().expect("bytes") ^= 1;
                         table.put(&key, &flipped).expect("put");
                     }
-                    // Its neighbour's value.
+                    // Value of its neighbor.
                     2 => table.put(&key, &value).expect("put"),
                     _ => {}
                 }
@@ -267,8 +267,8 @@ fn a_cluster_that_lies_is_found_out() {
     }
 }
 
-/// Promise: when the table is gone, threads end with an error each, instead of failing operation by
-/// operation.
+/// Promise: after the table was dropped, threads end with an error each, instead of failing
+/// operation by operation.
 #[test]
 fn a_table_that_is_gone_ends_the_threads() {
     let (report, faults) = run_planted(WorkloadLetter::C, |cluster, _, _| {
@@ -281,7 +281,7 @@ fn a_table_that_is_gone_ends_the_threads() {
         {}
     });
     assert!(report.operations < 1_000, "{report:?}");
-    // That of the thread, and that of the check at the end.
+    // The error of the thread, and that of the final check.
     assert_eq!(report.errors, 2, "{faults:?}");
     assert!(faults[0].contains("failed: "), "{faults:?}");
 }

@@ -1,4 +1,4 @@
-//! Two servers that replicate regions to each other, small ones.
+//! Tests of two small servers that replicate regions to each other.
 
 use std::fs;
 use std::path::Path;
@@ -10,8 +10,8 @@ use farleaf_bench::replication::{
 };
 use farleaf_bench::workload::{OperationKind, WorkloadLetter};
 
-/// L0s of 300 entries of half of these records, and levels that are merged; some log segments each,
-/// which is what a backup that builds its trees waits for.
+/// Returns the settings of a small run. Half of its records fill L0s of 300 entries, and levels are
+/// merged. The log has several segments, for which a backup that builds its trees waits.
 fn small(directory: &Path) -> ReplicationConfig {
     ReplicationConfig {
         workloads: vec![WorkloadLetter::A, WorkloadLetter::D],
@@ -31,9 +31,9 @@ fn is_empty(directory: &Path) -> bool {
     fs::read_dir(directory).expect("there").next().is_none()
 }
 
-/// Promise: every phase of every kind has its row, with every number that its kind must have;
-/// backups to which trees are sent flush and merge nothing, and those that build them do; without
-/// backups nothing goes over the network; promoted backups were looked into; and no file is left.
+/// Promise: every phase of every kind has its row, with every number of its kind. Backups that
+/// receive trees flush and merge nothing; those that build them do. Without backups there is no
+/// network traffic. Promoted backups were checked, and no file is left.
 #[test]
 fn rows_are_whole() {
     let place = tempfile::tempdir().expect("a directory");
@@ -108,7 +108,7 @@ fn check_row(config: &ReplicationConfig, row: &ReplicationRow) {
         assert_eq!(part_ns(Part::BackupReceived) > 0, row.kind == sent);
         assert_eq!(part_ns(Part::BackupBuilt) > 0, row.kind == built);
         if row.kind != ReplicationKind::None {
-            // Keys and values, 12 bytes of each record's header, and what words are filled up with.
+            // Keys and values, 12 bytes of each record's header, and padding to words.
             let log = row.network_log_size_bytes as f64 / row.user_size_bytes as f64;
             assert!((1.0..1.3).contains(&log), "{log}");
             assert!(row.network_size_bytes > row.network_log_size_bytes);
@@ -116,7 +116,7 @@ fn check_row(config: &ReplicationConfig, row: &ReplicationRow) {
     }
 }
 
-/// Promise: the same works over `tcp`, and where puts wait for the devices of all.
+/// Promise: the same works over `tcp`, and with puts that wait for the devices of all replicas.
 #[test]
 fn tcp_and_syncs_work() {
     let place = tempfile::tempdir().expect("a directory");
@@ -145,8 +145,8 @@ fn tcp_and_syncs_work() {
     assert!(is_empty(place.path()));
 }
 
-/// Promise: the figures have all files that were named before, and none more; every chart has all
-/// kinds, and every value is in a CSV file.
+/// Promise: the figures have exactly the files that were named before; every chart has all kinds,
+/// and every value is in a CSV file.
 #[test]
 fn figures_are_whole() {
     let place = tempfile::tempdir().expect("a directory");

@@ -1,4 +1,4 @@
-//! What runs of a store that is right report.
+//! Tests of the reports of runs on a correct store.
 
 use std::cell::RefCell;
 use std::fmt::Write;
@@ -19,7 +19,7 @@ fn round_trips(report: &RunReport, kind: OperationKind) -> f64 {
         .round_trips_mean
 }
 
-/// Each kind occurs as often as the workload says, by 3 %, and no other.
+/// Asserts that each kind occurs as often as the workload specifies, within 3 %, and no other.
 fn assert_mix(report: &RunReport, letter: WorkloadLetter) {
     let mix = WorkloadSpec::of(letter).mix;
     for kind in OperationKind::ALL {
@@ -36,8 +36,8 @@ fn assert_mix(report: &RunReport, letter: WorkloadLetter) {
     }
 }
 
-/// Promise: all workloads run right on both layers and both fabrics, with the mix and the round
-/// trips that they must have.
+/// Promise: all workloads run correctly on both layers and both fabrics, with the expected mix and
+/// round trips.
 #[test]
 fn all_workloads_on_both_layers_and_fabrics() {
     for fabric in FabricKind::ALL {
@@ -97,8 +97,8 @@ fn assert_round_trips(reports: &[RunReport], layer: LayerKind) {
     }
 }
 
-/// Promise: runs are right with several threads and several operations in flight, also when nearly
-/// all of them want the same few keys.
+/// Promise: runs are correct with several threads and several operations in flight, also when
+/// nearly all of them access the same few keys.
 #[test]
 fn several_threads_and_operations_in_flight() {
     for (records, operations) in [(20_000, 20_000), (20, 20_000)] {
@@ -119,9 +119,9 @@ fn several_threads_and_operations_in_flight() {
     }
 }
 
-/// Promise: every workload runs right on a table over several pools, over each fabric and with
-/// each kind of search layer, by several threads with several operations in flight; and inserts
-/// that are all of one part have room there.
+/// Promise: every workload runs correctly on a table over several pools, over each fabric and with
+/// each kind of search layer, by several threads with several operations in flight. Inserts that
+/// all belong to one part fit there.
 #[test]
 fn tables_over_several_pools() {
     for (layer, fabric) in [
@@ -144,7 +144,7 @@ fn tables_over_several_pools() {
     }
 }
 
-/// Promise: every data set and every request distribution runs right, with inserts and scans.
+/// Promise: every data set and every request distribution runs correctly, with inserts and scans.
 #[test]
 fn every_data_set_and_distribution() {
     let datasets = [
@@ -170,13 +170,13 @@ fn every_data_set_and_distribution() {
     }
 }
 
-/// Promise: the keys of a file are run like any others.
+/// Promise: the keys of a file run like any others.
 #[test]
 fn a_file_of_keys() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("keys.txt");
     let mut text = String::new();
-    // Rough enough for several models, and both ends of the domain.
+    // Rough enough for several models, with both ends of the domain.
     for key in (0..10_000_u64)
         .map(|index| index.pow(4))
         .chain([u64::MAX - 1, u64::MAX])
@@ -198,8 +198,8 @@ fn a_file_of_keys() {
     );
 }
 
-/// Promise: the table options arrive at the table and in the report, at both ends of their ranges;
-/// a pool that turns out too small for all the models is made anew.
+/// Promise: the table options are applied to the table and appear in the report, at both ends of
+/// their ranges; a pool that is too small for all the models is created again.
 #[test]
 fn every_table_option() {
     for layer in [Learned, Rolex] {
@@ -219,8 +219,8 @@ fn every_table_option() {
     }
 }
 
-/// Promise: all workloads run right on byte strings, whose values lie in pages, outside, or some
-/// here and some there; a read is one round trip for what lies in a page and two for what does not.
+/// Promise: all workloads run correctly on byte strings, with values in pages, outside, or both. A
+/// read is one round trip for a value in a page and two for one outside.
 #[test]
 fn all_workloads_on_byte_strings() {
     for (value_size, inline_size, round_trips_max) in [
@@ -252,8 +252,8 @@ fn all_workloads_on_byte_strings() {
     }
 }
 
-/// Promise: with several fields all workloads run right, threads that lose each other's updates
-/// among them; an update costs a read and a put, and reports say how many fields there are.
+/// Promise: with several fields all workloads run correctly, even if threads lose each other's
+/// updates; an update costs a read and a put, and reports contain the number of fields.
 #[test]
 fn updates_of_one_field_read_and_put() {
     let config = RunConfig {
@@ -289,7 +289,7 @@ fn updates_of_one_field_read_and_put() {
     run_right(&several);
 }
 
-/// Promise: one seed makes one run: counts and costs of one thread are the same again.
+/// Promise: one seed gives one run: counts and costs of one thread are repeatable.
 #[test]
 fn one_seed_makes_one_run() {
     let costs = |seed| {
@@ -308,15 +308,15 @@ fn one_seed_makes_one_run() {
     assert_ne!(costs(7), costs(8));
 }
 
-/// Promise: a sink hears of the phases in order, each advanced to its total, and of each report.
+/// Promise: a sink receives the phases in order, each advanced to its total, and each report.
 #[test]
 fn a_sink_hears_of_every_phase() {
     #[derive(Default)]
-    struct Heard {
+    struct FaultRecorder {
         phases: RefCell<Vec<(Phase, u64)>>,
         reports: RefCell<Vec<RunReport>>,
     }
-    impl ProgressSink for Heard {
+    impl ProgressSink for FaultRecorder {
         fn begin(&self, phase: Phase) {
             self.phases.borrow_mut().push((phase, 0));
         }
@@ -327,7 +327,7 @@ fn a_sink_hears_of_every_phase() {
             self.reports.borrow_mut().push(report.clone());
         }
     }
-    let heard = Heard::default();
+    let heard = FaultRecorder::default();
     let workloads = vec![WorkloadLetter::C, WorkloadLetter::D];
     let config = RunConfig {
         workloads,

@@ -1,4 +1,4 @@
-//! Runs on the byte strings of a file.
+//! Tests of runs on the byte strings of a file.
 
 use std::fmt::Write;
 
@@ -9,7 +9,7 @@ use farleaf_bench::workload::WorkloadLetter;
 
 use crate::{run_right, small};
 
-/// Words of names: clusters within clusters, lengths from 1 to 700 bytes, bytes that are no text.
+/// Returns names: clusters within clusters, lengths from 1 to 700 bytes, invalid UTF-8.
 fn names(count: usize) -> String {
     let mut text = String::new();
     for index in 0..count {
@@ -20,8 +20,8 @@ fn names(count: usize) -> String {
     text
 }
 
-/// Promise: all workloads run right on the keys of a file, some of which are held back to be
-/// inserted; the report names the file, and tells no size of keys.
+/// Promise: all workloads run correctly on the keys of a file, some of which are reserved for
+/// inserts; the report names the file, and has no key size.
 #[test]
 fn all_workloads_on_the_strings_of_a_file() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -45,7 +45,7 @@ fn all_workloads_on_the_strings_of_a_file() {
     }
 }
 
-/// Promise: a file that has too few strings for loads and inserts is refused with its counts.
+/// Promise: a file with too few strings for loads and inserts is refused with its counts.
 #[test]
 fn a_file_of_too_few_strings_is_refused() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -1,4 +1,4 @@
-//! Tables that are watched while they change, small ones.
+//! Tests of small tables that are measured while they change.
 
 use std::cell::RefCell;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use farleaf_bench::timeline::{
     TimelineSink, files, interval_row, run, total_text,
 };
 
-/// Every pattern, small.
+/// Returns every pattern, in a small size.
 fn changes() -> Vec<Change> {
     let orders = KeyOrder::ALL.into_iter();
     let growth = orders.flat_map(|order| {
@@ -44,8 +44,8 @@ fn run_right(config: &TimelineConfig) -> TimelineReport {
     report
 }
 
-/// Promise: every pattern ends with exactly the keys that it must end with, on both layers, and
-/// every operation is in exactly one interval.
+/// Promise: every pattern ends with exactly the expected keys, on both layers, and every operation
+/// is in exactly one interval.
 #[test]
 fn every_pattern_ends_as_it_must() {
     for layer in [LayerKind::Learned, LayerKind::Rolex] {
@@ -71,7 +71,7 @@ fn every_pattern_ends_as_it_must() {
     }
 }
 
-/// Promise: shared memory, one thread, other leaves and nothing but writes work, too.
+/// Promise: shared memory, one thread, other leaves and runs of only writes work, too.
 #[test]
 fn other_options_work() {
     for change in changes() {
@@ -88,8 +88,8 @@ fn other_options_work() {
     }
 }
 
-/// Promise: intervals follow each other without gap, threads go on reading for as long as they
-/// are to, and only reading.
+/// Promise: intervals follow each other without gap, and threads continue to read, and only read,
+/// for the settling time.
 #[test]
 fn threads_settle() {
     struct Ends(RefCell<Vec<f64>>);
@@ -128,8 +128,7 @@ fn threads_settle() {
     }
 }
 
-/// Promise: puts that a full pool refuses are counted, and nothing that was acknowledged is
-/// missing then.
+/// Promise: puts that a full pool refuses are counted, and no acknowledged record is missing then.
 #[test]
 fn what_is_refused_is_counted() {
     let config = TimelineConfig {
@@ -149,7 +148,8 @@ fn what_is_refused_is_counted() {
     assert!(total_text(&report).contains(" refused"));
 }
 
-/// Promise: a pool that cannot be made, or is too small to be loaded, is an error that says so.
+/// Promise: a pool that cannot be created, or is too small for the load, gives an error that says
+/// so.
 #[test]
 fn pools_that_are_too_small_are_told() {
     let config = TimelineConfig {
@@ -164,8 +164,8 @@ fn pools_that_are_too_small_are_told() {
     assert!(error.to_string().contains("loading"), "{error}");
 }
 
-/// Promise: the CSV file has a line for each interval of each run, all of the same columns; the
-/// chart names its runs, its units and where writing ended.
+/// Promise: the CSV file has a line for each interval of each run, all with the same columns; the
+/// chart names its runs, its units and the end of the writes.
 #[test]
 fn files_have_every_interval() {
     let layers = [LayerKind::Learned, LayerKind::Rolex];

@@ -1,4 +1,4 @@
-//! The gate's program from outside: what it does without valgrind, and that its counts are counts.
+//! Tests of the gate's program: its behavior without valgrind, and the correctness of its counts.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,7 +7,7 @@ use farleaf_instruction_gate::{CASES, callgrind};
 
 const GATE: &str = env!("CARGO_BIN_EXE_farleaf-instruction-gate");
 
-/// Without valgrind on the path the gate says so and succeeds.
+/// Promise: without valgrind on the path the gate reports that and succeeds.
 #[test]
 fn a_missing_valgrind_is_reported_as_skipped() {
     let output = Command::new(GATE)
@@ -21,9 +21,9 @@ fn a_missing_valgrind_is_reported_as_skipped() {
     );
 }
 
-/// The count of a case is that of its operations alone: doubling the operations doubles it, to
-/// within the few instructions of the call itself. Preparation, were it counted, would break this,
-/// and so would a function that toggles the collection off half way.
+/// Promise: the count of a case is that of its operations alone. Doubling the operations doubles
+/// it, to within the few instructions of the call itself. If preparation were counted, this would
+/// fail; so would a function that switches the collection off half way.
 #[test]
 fn counts_grow_with_the_operations_and_nothing_else() {
     if !callgrind::is_installed() {
@@ -50,7 +50,7 @@ fn counts_grow_with_the_operations_and_nothing_else() {
     }
 }
 
-/// A case whose function does not exist is an error, never a count of nothing.
+/// Promise: a case whose function does not exist is an error, never a count of 0.
 #[test]
 fn a_function_that_is_never_entered_is_an_error() {
     if !callgrind::is_installed() {

@@ -1,15 +1,16 @@
-//! I7: what a tree lists is found by a cache of it without following a link, when nobody works.
+//! Checks that a complete cache of a tree leads to each listed leaf without following a link, when
+//! no client works.
 
+use farleaf_base::RemoteAddr;
 use farleaf_executor::block_on;
-use farleaf_types::RemoteAddr;
 
 use super::Violation;
 use crate::fabric::endpoint::StillEndpoint;
 use crate::history::Operation;
 use crate::session::Session;
 
-/// Asks for the lower fence of each leaf that the tree lists, by a session that has read its cache
-/// while the world stood still.
+/// Asks for the low fence key of each listed leaf, with a session that read its cache while virtual
+/// time stood still.
 ///
 /// # Errors
 /// The fabric failed.

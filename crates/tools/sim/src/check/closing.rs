@@ -1,17 +1,17 @@
-//! F6: a session says that it has closed when no batch of it is under way, and is fenced then.
+//! Checks closed sessions: a session that reports its end has no batch in flight, and is fenced
+//! (FABRIC-6).
 //!
-//! Both are looked at by what the world knows, and before anybody fences the client: a fence cuts
-//! off what is under way, and so hides it.
+//! The simulator checks both from its own state before it fences the client itself: a fence cuts
+//! off batches in flight and would hide them.
 
-use farleaf_region::session::{is_fenced, life_of};
-use farleaf_types::OwnerWord;
+use farleaf_base::OwnerWord;
+use farleaf_pool::session::{is_fenced, life_of};
 
 use super::Violation;
 use crate::fabric::world::ClientId;
 use crate::node::Node;
 
-/// To be called when a session says that it has drained: whether a batch of its client is not
-/// complete.
+/// Returns a violation if a session that reported "drained" has a batch in flight.
 pub fn not_drained(node: &Node, client: ClientId) -> Option<Violation> {
     let count = node.world.borrow().in_flight_count(client);
     (count > 0).then(|| {
@@ -23,7 +23,7 @@ pub fn not_drained(node: &Node, client: ClientId) -> Option<Violation> {
     })
 }
 
-/// To be called when a session says that it is closed: whether its block still says "alive".
+/// Returns a violation if the block of a session that reported "closed" still says "alive".
 pub fn not_fenced(node: &Node, owner: OwnerWord) -> Option<Violation> {
     let (place, incarnation) = life_of(&node.layout, owner)?;
     let life = node.world.borrow().words(place, 1)[0];

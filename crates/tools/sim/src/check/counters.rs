@@ -1,12 +1,13 @@
-//! F9: what an endpoint has counted is what was executed for it.
+//! Checks the counters of endpoints: an endpoint counts what the simulator executed for it
+//! (FABRIC-9).
 
 use farleaf_fabric::{Cost, Counters, OperationKind};
 
 use super::Violation;
 
-/// Compares what a client's endpoint has counted with what the world executed for it. Only for
-/// clients that nothing happened to: a batch that is cut off is counted by nobody the same way.
-/// Retries and leaves are not compared: the world knows nothing of them.
+/// Compares the counters of a client's endpoint with what the simulator executed for it. Only for
+/// clients without faults, since a batch that was cut off has no defined count. The check ignores
+/// retries and leaves, which the simulator does not know.
 pub fn check(counters: &Counters, executed: Cost) -> Option<Violation> {
     let mut counted = Cost::default();
     for kind in OperationKind::ALL {
@@ -50,8 +51,8 @@ mod tests {
         links: 7,
     };
 
-    /// Each number is compared by itself, over all kinds of operation; retries, leaves and
-    /// links are not.
+    /// Promise: the check compares each number by itself, over all kinds of operations, except
+    /// retries, leaves and links.
     #[test]
     fn whatever_nobody_counted_is_seen() {
         let counters = Counters::default();

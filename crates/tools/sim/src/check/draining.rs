@@ -1,21 +1,23 @@
-//! U5, V5: when there is nothing left to retrain, a node that is to be left has been, and nothing
-//! of the pool is on it. A table that moves no leaf (rolex) keeps its node. If another node is lost
-//! (U4), leaves that splits have put there may stay, but runs of `learned` tables stay only if a
-//! loss kept a retraining of them from being committed (R9).
+//! Checks drained nodes: when nothing is left to retrain, the node has left, and the pool has no
+//! data on it.
+//!
+//! Exceptions: a `rolex` table moves no leaf and keeps its node. If another node is lost, leaves
+//! that splits created may stay. Runs of `learned` tables then stay only if the loss prevented the
+//! commit of a retraining.
 
+use farleaf_base::RemoteAddr;
 use farleaf_index::LayerKind;
-use farleaf_leaf::LeafGeometry;
+use farleaf_leaf::words::LeafGeometry;
 use farleaf_node::audit::Audit;
-use farleaf_region::catalog::CatalogEntry;
-use farleaf_region::chunk::{ChunkEntry, ChunkPurpose};
-use farleaf_region::layout::ChunkIndex;
-use farleaf_region::members::MemberState;
-use farleaf_types::RemoteAddr;
+use farleaf_pool::catalog::CatalogEntry;
+use farleaf_pool::chunk::{ChunkEntry, ChunkPurpose};
+use farleaf_pool::layout::ChunkIndex;
+use farleaf_pool::members::MemberState;
 
 use super::Violation;
 use crate::node::Node;
 
-/// Looks for nodes that are still draining, when nobody works any more.
+/// Returns the nodes that are still draining, when no client works anymore.
 pub fn check(node: &Node, entries: &[CatalogEntry], audit: &Audit) -> Vec<Violation> {
     let mut found = Vec::new();
     let members = node.layout.members();
@@ -56,8 +58,9 @@ pub fn check(node: &Node, entries: &[CatalogEntry], audit: &Audit) -> Vec<Violat
     found
 }
 
-/// Whether a chunk is of a run of which no leaf was moved, by a retraining that could not be
-/// committed: its new leaves are lost, or lie behind lost ones.
+/// Returns whether a chunk belongs to a run none of whose leaves was moved by an uncommitted
+/// retraining. Such a retraining could not be committed because its new leaves are lost or lie
+/// behind lost ones.
 fn is_movable_run(node: &Node, audit: &Audit, (index, chunk): (ChunkIndex, &ChunkEntry)) -> bool {
     let Some(ChunkPurpose::Run { slots, .. }) = chunk.purpose else {
         return false;

@@ -1,13 +1,15 @@
-//! D7, G3: a dropped table that nobody can be working on becomes free, its entry and its chunks.
+//! Checks dropped tables: the entry and the chunks of a table that no client can be using become
+//! free (LEAF-7).
 
-use farleaf_region::allocation::ChunkTable;
-use farleaf_region::catalog::{CatalogEntry, EntryState};
-use farleaf_region::chunk::ChunkPurpose;
-use farleaf_region::layout::ChunkIndex;
+use farleaf_pool::allocation::ChunkTable;
+use farleaf_pool::catalog::{CatalogEntry, EntryState};
+use farleaf_pool::chunk::ChunkPurpose;
+use farleaf_pool::layout::ChunkIndex;
 
 use super::Violation;
 
-/// Looks for dropped tables, when nobody works any more and the node has had time to free them.
+/// Returns the dropped tables that still exist, when no client works anymore and the node has had
+/// time to free them.
 pub fn check(entries: &[CatalogEntry], chunks: &ChunkTable) -> Vec<Violation> {
     let dropped = entries
         .iter()

@@ -1,5 +1,5 @@
-//! That every key behaves like one register: what the operations of a history did to each of their
-//! keys, and whether some order explains that.
+//! Checks that every key behaves like one register: translates a history into effects per key, and
+//! looks for an order that explains them.
 
 mod register;
 
@@ -9,7 +9,7 @@ use super::Violation;
 use crate::history::{Answer, Event, History, Operation, Refusal};
 pub use register::{Attempt, Effect, KeyEvent, is_linearizable};
 
-/// Checks every key of a history. `initial`: what the table held before it.
+/// Checks every key of a history. `initial` is the content of the table before it.
 pub fn check(history: &History, initial: &BTreeMap<u64, u64>, keys: &[u64]) -> Vec<Violation> {
     let mut by_key: BTreeMap<u64, Vec<KeyEvent>> = BTreeMap::new();
     for event in &history.events {
@@ -50,8 +50,8 @@ fn describe(events: &[KeyEvent]) -> String {
     lines.collect()
 }
 
-/// What an event did to which keys. `keys`: all keys that anybody ever touches, ascending; a scan
-/// reads each of them that is in its range.
+/// Returns the effect of an event on each key. `keys` are all keys that any operation touches,
+/// ascending; a scan reads each of them that is in its range.
 fn effects(event: &Event, keys: &[u64]) -> Vec<(u64, Effect)> {
     let attempt = |key: u64, attempt: Attempt| match &event.answer {
         Some(Answer::Changed { from, to }) => {
@@ -94,7 +94,7 @@ fn effects(event: &Event, keys: &[u64]) -> Vec<(u64, Effect)> {
         Operation::Scan(from, _) => scanned(event, *from, keys),
         Operation::ScanReverse(to, _) => scanned_reverse(event, *to, keys),
         Operation::DeleteRange(from, to) => {
-            // Where it failed, some of them may be gone.
+            // Where a range delete failed, some of the keys may be deleted.
             let effect = match &event.answer {
                 Some(Answer::Cleared(_)) => Effect::Cleared,
                 _ => Effect::Perhaps(Attempt::Delete),
@@ -102,7 +102,7 @@ fn effects(event: &Event, keys: &[u64]) -> Vec<(u64, Effect)> {
             let range = keys.iter().filter(|key| (from..to).contains(key));
             range.map(|key| (*key, effect)).collect()
         }
-        // On the catalog, or not unwrapped: see `History::of_table`.
+        // Operations on the catalog, or not unwrapped: see `History::of_table`.
         Operation::Create(_)
         | Operation::Drop
         | Operation::Open
@@ -114,7 +114,7 @@ fn effects(event: &Event, keys: &[u64]) -> Vec<(u64, Effect)> {
                     from: None,
                     to: Some(value),
                 }),
-                // What it has put into a table that was dropped meanwhile may be there.
+                // A put into a table that was dropped meanwhile may still have taken effect.
                 Some(Answer::Nothing(refusal)) if *refusal != Refusal::TableDropped => None,
                 _ => Some(Effect::Perhaps(Attempt::Insert(value))),
             };
@@ -126,8 +126,8 @@ fn effects(event: &Event, keys: &[u64]) -> Vec<(u64, Effect)> {
     }
 }
 
-/// A scan has read every key of its range: those that it did not return were not there, and what it
-/// returned was, also if nobody is known to touch it.
+/// Returns the effects of a scan on every key of its range: keys that it did not return were
+/// absent. Returned keys count even if no operation is known to touch them.
 fn scanned(event: &Event, from: u64, keys: &[u64]) -> Vec<(u64, Effect)> {
     let Some(Answer::Records(records, is_end)) = &event.answer else {
         return Vec::new();
@@ -143,7 +143,7 @@ fn scanned(event: &Event, from: u64, keys: &[u64]) -> Vec<(u64, Effect)> {
     )
 }
 
-/// The same of a scan downwards, of keys below `to`.
+/// Returns the effects of a reverse scan, over keys below `to`.
 fn scanned_reverse(event: &Event, to: u64, keys: &[u64]) -> Vec<(u64, Effect)> {
     let Some(Answer::Records(records, is_end)) = &event.answer else {
         return Vec::new();
@@ -156,7 +156,7 @@ fn scanned_reverse(event: &Event, to: u64, keys: &[u64]) -> Vec<(u64, Effect)> {
     read_all(records, keys.iter().filter(|key| (last..to).contains(*key)))
 }
 
-/// What was read of all these keys, and of those that were found.
+/// Returns the reads of all these keys and of those that were found.
 fn read_all<'k>(
     records: &[(u64, u64)],
     covered: impl Iterator<Item = &'k u64>,
@@ -173,8 +173,8 @@ fn read_all<'k>(
 mod tests {
     use super::*;
 
-    /// Keys of a range that was cleared are gone, and those beside it are not; those of one that
-    /// was cut off may be.
+    /// Promise: keys of a deleted range are absent and those beside it are not; those of a range
+    /// deletion that was cut off may be absent.
     #[test]
     fn what_was_cleared_is_gone() {
         let reads = |answer: Option<Answer>, found: [Option<u64>; 2]| {
@@ -195,7 +195,7 @@ mod tests {
         assert!(reads(None, [None, Some(20)]) && reads(None, [Some(10), Some(20)]));
     }
 
-    /// What a whole history says of its keys, one operation of each kind.
+    /// Promise: a history with one operation of each kind gives the expected effects for its keys.
     #[test]
     fn every_kind_of_operation_counts() {
         let broken = |operation: Operation, answer: Answer| {

@@ -1,8 +1,8 @@
-//! C2, C3: whoever lists the tables is told of all that are there throughout, and of none that was
-//! not there at any moment of the call.
+//! Checks lists of tables: a list contains every table that existed throughout the call, and none
+//! that existed at no moment of it.
 //!
-//! A list is one READ of the whole catalog, whose words are loaded at any moments (F3): it may show
-//! a table that was dropped meanwhile beside the next of its name, or neither.
+//! A list is one READ of the whole catalog, whose words are loaded at arbitrary moments (FABRIC-3).
+//! A list may show a table that was dropped meanwhile beside the next of its name, or neither.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use crate::history::{Answer, Event, History, MAIN_TABLE, Operation};
 use crate::node::TABLE_NAME;
 use crate::session::OTHER_NAME;
 
-/// Checks every list.
+/// Checks every list of a history.
 pub fn check(history: &History) -> Vec<Violation> {
     let mut violations = Vec::new();
     for event in &history.events {
@@ -86,7 +86,7 @@ fn wrong_tables(history: &History, list: &Event, tables: &[(String, u32)]) -> Ve
     wrong
 }
 
-/// When an operation can no longer take effect.
+/// Returns the moment after which an operation cannot take effect anymore.
 fn ended(event: &Event) -> u64 {
     match event.answer {
         None | Some(Answer::Unknown(_) | Answer::NodeLost) => u64::MAX,
@@ -94,8 +94,9 @@ fn ended(event: &Event) -> u64 {
     }
 }
 
-/// Whether a table was dropped before a moment for certain. Once somebody knows that it had been
-/// made, whoever drops "the" table, finds none or finds another of its name, knows that it is gone.
+/// Returns whether a table was certainly dropped before a moment. That is so if, after a client has
+/// learned that the table exists, a drop of "the" table has ended, or a client finds no table or
+/// another one of its name.
 fn is_gone_by(history: &History, id: u32, moment: u64) -> bool {
     let known_since = history.events.iter().filter(|event| {
         matches!(event.answer, Some(Answer::Created(known) | Answer::Opened(known)) if known == id)
@@ -145,7 +146,7 @@ mod tests {
         (Operation::List, Some(Answer::Listed(tables.collect())))
     }
 
-    /// Promise: all that is there is listed, and nothing else.
+    /// Promise: a list contains all tables that exist, and no others.
     #[test]
     fn lists_tell_what_is_there() {
         let created = |id| (CREATE, Some(Answer::Created(id)));
@@ -190,7 +191,7 @@ mod tests {
         assert!(!is_believed(&[listed(&[1, 1])]), "twice");
     }
 
-    /// Promise: what may change while a list is made may be listed or not.
+    /// Promise: tables that may be created or dropped during the call may be listed or not.
     #[test]
     fn what_changes_meanwhile_may_be_listed_or_not() {
         for ids in [&[1][..], &[1, 2], &[1, 2, 3], &[1, 3]] {

@@ -1,6 +1,6 @@
-//! A region in which nobody works any more and which was swept, as the memory node's own audit sees
-//! it while the world stands still: what the checks of the catalog, tiling, locks, leaks and roots
-//! look at.
+//! A node's memory at the end of a run, after the last sweep, as the memory node's own audit sees
+//! it while virtual time stands still. The checks of the catalog, tiling, locks, leaks and roots
+//! use it.
 
 use farleaf_executor::block_on;
 use farleaf_index::IndexError;
@@ -12,33 +12,33 @@ use crate::history::Operation;
 use crate::node::Node;
 use crate::session::Session;
 
-/// Everything that is looked at.
+/// Memory and audit of one node.
 #[derive(Debug)]
 pub struct Region {
     audit: Audit,
 }
 
 impl Region {
-    /// Reads the region, through a session's endpoint. `None`: there is no table, and nothing else
+    /// Reads the memory through a session's endpoint; `None` if there is no table and nothing else
     /// is wrong.
     ///
     /// # Errors
     /// The fabric failed.
     pub fn read(node: &Node, session: &Session<StillEndpoint>) -> Result<Option<Self>, IndexError> {
         let audit = block_on(audit(session.endpoint(), &node.layout), || 0)?;
-        // What an audit does not look at ([`bytes`](super::bytes)) is a table all the same.
+        // Tables that an audit skips ([`bytes`](super::bytes)) count as tables, too.
         let is_empty =
             audit.tables.is_empty() && audit.findings.is_empty() && !session.is_of_bytes();
         Ok((!is_empty).then_some(Self { audit }))
     }
 
-    /// What was seen.
+    /// Returns the result of the audit.
     pub fn audit(&self) -> &Audit {
         &self.audit
     }
 
-    /// U4, for an operation of a reader that was told that a node is lost: why it should not have
-    /// been. A key that the walk along the links came to is on a node that is there.
+    /// Returns why a reader's operation should not have failed with a lost node, or `None`. If the
+    /// walk along the links reached the key, its leaf is on a node that exists.
     pub fn should_answer(&self, table: Option<u32>, operation: &Operation) -> Option<String> {
         let tables = self.audit.tables.iter();
         let table = tables
@@ -53,7 +53,7 @@ impl Region {
         is_due.then(|| format!("{operation:x?} met a lost node; its leaf is on one that is there"))
     }
 
-    /// All checks.
+    /// Runs all checks.
     pub fn check(&self) -> Vec<Violation> {
         [
             catalog::check(self),
@@ -65,7 +65,7 @@ impl Region {
         .concat()
     }
 
-    /// What breaks one promise, under the name that the simulator has for it.
+    /// Returns the violations of one promise, under the simulator's name for it.
     pub(super) fn broken(&self, promise: Promise, name: &'static str) -> Vec<Violation> {
         let findings = self.audit.findings.iter();
         findings

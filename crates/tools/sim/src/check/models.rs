@@ -1,5 +1,5 @@
-//! Y6: when nobody writes and nothing is due, each key is found without the node once its models
-//! have been fetched.
+//! Checks models of `xstore` tables: when nothing is written and no training is due, each key is
+//! found without the node once its models have been fetched.
 
 use farleaf_executor::block_on;
 
@@ -8,7 +8,7 @@ use crate::fabric::endpoint::StillEndpoint;
 use crate::history::Operation;
 use crate::session::Session;
 
-/// Asks for each key twice, by a session that follows no link before it asks the node.
+/// Gets each key twice, with a session that follows no link before it asks the node.
 ///
 /// # Errors
 /// The fabric failed.
@@ -18,7 +18,7 @@ pub fn check(
 ) -> Result<Option<Violation>, Box<dyn core::error::Error>> {
     let asked = || session.hint_counters().fallback_count;
     for key in keys {
-        // Models, then sub-models.
+        // First models, then sub-models.
         for _ in 0..2 {
             block_on(session.perform(&Operation::Get(*key), None), || 0)?;
         }

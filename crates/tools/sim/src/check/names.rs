@@ -1,5 +1,5 @@
-//! C2 and C3: the name of the table that comes and goes behaves like one register, whose value is
-//! the number of the table.
+//! Checks that the name of the table that is created and dropped behaves like one register, whose
+//! value is the number of the table.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use super::Violation;
 use super::linearizability::{Attempt, Effect, KeyEvent, is_linearizable};
 use crate::history::{Answer, Event, History, Operation};
 
-/// More tables than any run makes: numbers that stand for tables that nobody ever saw.
+/// Above the number of tables of any run: numbers from here on stand for tables that no client saw.
 const UNSEEN_TABLE_NUMBER: u64 = 1 << 40;
 
 /// Checks the operations on the catalog.
@@ -56,8 +56,8 @@ fn is_unknown(event: &Event) -> bool {
     is_untold || event.made_what_was_dropped()
 }
 
-/// Whether some creation without an answer made each of the tables that were opened and that nobody
-/// is known to have made. `makers`: which table each of those creations made.
+/// Returns whether unanswered creations can have made the opened tables that no answered creation
+/// made, one each. `makers`: the table that each of those creations made.
 fn fits(events: &[&Event], unclaimed: &[u64], makers: &mut [Option<u64>]) -> bool {
     let Some((id, rest)) = unclaimed.split_first() else {
         return is_linearizable(&key_events(events, makers), None);
@@ -98,7 +98,7 @@ fn key_events(events: &[&Event], makers: &[Option<u64>]) -> Vec<KeyEvent> {
             Some(Answer::Absent) => Effect::Read(None),
             Some(Answer::Dropped) => Effect::Removed,
             _ if is_unknown(event) => Effect::Perhaps(attempt?),
-            // It says that nothing has changed.
+            // The answer says that nothing has changed.
             _ => return None,
         };
         let answered = match effect {
@@ -140,8 +140,8 @@ mod tests {
         check(&history).is_some()
     }
 
-    /// What no order explains is found: a name that two tables have, one that is lost, one that
-    /// comes back.
+    /// Promise: answers that no order explains are found: a name with two tables, a lost table, a
+    /// table that comes back.
     #[test]
     fn answers_that_contradict_each_other_are_found() {
         use Operation::{Drop, Open};
@@ -174,7 +174,7 @@ mod tests {
         assert!(is_refused(&[created(2), dropped.clone(), dropped]), "twice");
     }
 
-    /// A creation without an answer may have made what others open, once.
+    /// Promise: a creation without an answer may have made one table that others open.
     #[test]
     fn a_creation_without_answer_explains_one_table() {
         use Operation::{Drop, Open};

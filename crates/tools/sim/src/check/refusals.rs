@@ -1,19 +1,19 @@
-//! Operations are refused only for what was really so: a refusal changes nothing, and so no other
-//! check would ever miss what it kept from happening.
+//! Checks that operations fail only for an actual reason. A failed operation changes nothing, so no
+//! other check would notice that it should have succeeded.
 //!
-//! | refusal | what must have come before its answer |
+//! | error | must have happened before its answer |
 //! |---|---|
-//! | table dropped | a drop that may have found the table; never for the table that stays (D7) |
-//! | session unknown | the loss of the node (C6) |
-//! | session broken | something that befell the client (F6) |
-//! | table not empty | something that may have filled the table (B2) |
+//! | table dropped | a drop that may have found the table; never for the permanent table (LEAF-7) |
+//! | session unknown | the loss of the node |
+//! | session broken | a fault of the client (FABRIC-6) |
+//! | table not empty | an operation that may have filled the table |
 //!
-//! That a pool is full is believed.
+//! "Pool full" is accepted without a check.
 
 use super::Violation;
 use crate::history::{Answer, Event, History, MAIN_TABLE, Operation, Refusal};
 
-/// Checks all refusals. `is_filled`: whether a table had something in it before the history.
+/// Checks all errors of a history. `is_filled`: whether a table had records before the history.
 pub fn check(history: &History, is_filled: impl Fn(u32) -> bool) -> Vec<Violation> {
     let refused = history.events.iter().filter_map(|event| {
         let Some(Answer::Nothing(refusal)) = event.answer else {
@@ -33,7 +33,7 @@ pub fn check(history: &History, is_filled: impl Fn(u32) -> bool) -> Vec<Violatio
     refused.collect()
 }
 
-/// What speaks against a refusal.
+/// Returns why an error has no reason, or `None`.
 fn unfounded(
     history: &History,
     event: &Event,
@@ -81,7 +81,7 @@ fn unfounded(
     }
 }
 
-/// Whether it was a drop, and may have found a table.
+/// Returns whether an event was a drop that may have found a table.
 fn has_dropped(event: &Event) -> bool {
     let may_have = matches!(
         event.answer,
@@ -90,8 +90,8 @@ fn has_dropped(event: &Event) -> bool {
     event.operation == Operation::Drop && may_have
 }
 
-/// Whether a drop may have been of this table. The table that stays is of nobody's making; one
-/// whose creation nobody was told of may have been made by any.
+/// Returns whether a drop may have dropped this table. No client creates the permanent table. A
+/// table whose creation has no answer may have been created by any such operation.
 fn may_have_dropped(history: &History, event: &Event, table: u32) -> bool {
     if !has_dropped(event) {
         return false;
@@ -119,9 +119,9 @@ mod tests {
         pages: None,
     });
 
-    type Told = (u32, Operation, Option<u32>, Option<Answer>);
+    type EventFields = (u32, Operation, Option<u32>, Option<Answer>);
 
-    fn told(history: &mut History, events: &[Told]) {
+    fn told(history: &mut History, events: &[EventFields]) {
         for (client, operation, table, answer) in events {
             let call = history.call(*client, operation.clone(), (*table, None));
             if let Some(answer) = answer {
@@ -134,19 +134,19 @@ mod tests {
         check(history, |_| false).is_empty()
     }
 
-    fn get(table: u32, refusal: Refusal) -> Told {
+    fn get(table: u32, refusal: Refusal) -> EventFields {
         let other = Operation::Other(Box::new(Operation::Get(1)));
         (0, other, Some(table), Some(Answer::Nothing(refusal)))
     }
 
-    /// Promise: a table is dropped only after a drop that may have been its own.
+    /// Promise: a table is reported as dropped only after a drop that may have been its own.
     #[test]
     fn a_drop_must_have_been_called() {
         let dropped = || Some(Answer::Dropped);
         let created = |id| (1, CREATE, None, Some(Answer::Created(id)));
         let drop_told = |answer| (1, Operation::Drop, None, answer);
         let refusal = get(2, Refusal::TableDropped);
-        let of = |events: &[Told]| {
+        let of = |events: &[EventFields]| {
             let mut history = History::default();
             told(&mut history, events);
             is_believed(&history)
@@ -167,10 +167,11 @@ mod tests {
         assert!(!of(&all), "the main table stays");
     }
 
-    /// Promise: a table that was made is told to be dropped only where a drop met its creation.
+    /// Promise: a created table is reported as dropped only if a drop overlapped or followed its
+    /// creation.
     #[test]
     fn a_creation_meets_a_drop() {
-        let of = |events: &[Told]| {
+        let of = |events: &[EventFields]| {
             let mut history = History::default();
             told(&mut history, events);
             is_believed(&history)
@@ -190,8 +191,8 @@ mod tests {
         assert!(of(&[drop_told(None), made]), "it may go on");
     }
 
-    /// Promise: a session is unknown only once the node has lost its memory, and broken only once
-    /// something befell its client.
+    /// Promise: a session is unknown only after the node has lost its memory, and broken only after
+    /// a fault of its client.
     #[test]
     fn sessions_end_for_a_reason() {
         let refusals = [Refusal::SessionUnknown, Refusal::SessionBroken];
@@ -199,7 +200,7 @@ mod tests {
             let mut history = History::default();
             told(&mut history, &[get(1, refusal)]);
             assert!(!is_believed(&history), "{refusal:?}");
-            history.befall(0);
+            history.record_fault(0);
             history.lose_node();
             assert!(!is_believed(&history), "{refusal:?}: later");
             history.events.clear();
@@ -207,12 +208,13 @@ mod tests {
             assert!(is_believed(&history), "{refusal:?}");
         }
         let mut history = History::default();
-        history.befall(1);
+        history.record_fault(1);
         told(&mut history, &[get(1, Refusal::SessionBroken)]);
         assert!(!is_believed(&history), "it befell another");
     }
 
-    /// Promise: a table is not empty only if somebody may have filled it: the same table, before.
+    /// Promise: a table is reported as not empty only if an operation may have filled the same
+    /// table before.
     #[test]
     fn what_is_not_empty_was_filled() {
         let load = || Operation::Load(vec![(1, 1)]);

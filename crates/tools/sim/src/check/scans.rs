@@ -1,13 +1,13 @@
-//! D9: what one scan may look like, by itself.
+//! Checks each scan by itself (LEAF-9).
 //!
-//! That it misses nothing which was there throughout, and returns nothing which never was, is
-//! checked with every other read of a key: see [`linearizability`](super::linearizability).
+//! The check that a scan misses no key that was there throughout, and returns none that never was,
+//! treats it as reads of each key: see [`linearizability`](super::linearizability).
 
 use super::Violation;
 use crate::history::{Answer, History, Operation};
 
-/// Checks that every scan's keys ascend, or descend, from where it began, and that it returned as
-/// much as it was asked for, unless the table ended.
+/// Checks that every scan's keys ascend, or descend, from its start, and that it returned as many
+/// as requested, unless the table ended.
 pub fn check(history: &History) -> Vec<Violation> {
     let mut violations = Vec::new();
     for event in &history.events {

@@ -1,27 +1,27 @@
-//! An operation waits for one step of a retrainer at the most (R8): a leaf lock is held for few
-//! batches, and for no longer than these take; and few of them are held at once.
+//! Checks that an operation waits for at most one step of a retrainer: a retrainer holds a leaf
+//! lock for few batches and no longer than these take, and holds few locks at once.
 
 use super::Violation;
-use crate::fabric::world::Holding;
+use crate::fabric::world::LockHolding;
 
-/// Batches of a step from the lock to its return: the right leaf is locked, the left one is, it is
-/// given back because it does not fit, and what is moved is written.
+/// Batches of a step from lock to unlock: lock the right leaf, lock the left leaf, unlock it
+/// because it does not fit, write the moved records.
 pub const STEP_BATCH_COUNT_MAX: u64 = 4;
-/// M4: and one more, where what is moved goes to another node.
+/// One more batch if the records move to another node.
 const OTHER_NODE_BATCH_COUNT: u64 = 1;
-/// Leaves that a step locks: two that become one.
+/// Leaves that a step locks: the two that are merged.
 pub const STEP_LOCK_COUNT_MAX: usize = 2;
-/// Leaves that it makes.
+/// Leaves that a step creates.
 const STEP_MADE_COUNT_MAX: usize = 1;
 
-/// Judges how the node's agents of a run held leaf locks.
+/// Checks how the node's agents of a run held leaf locks.
 ///
 /// In virtual time: no lock was held for longer than four times the longest batch of its holder,
-/// however long the fabric made that.
-pub fn check(holding: &Holding, node_count: u8) -> Vec<Violation> {
+/// however long the fabric made that batch.
+pub fn check(holding: &LockHolding, node_count: u8) -> Vec<Violation> {
     let mut found = Vec::new();
-    let mut complain = |how| found.push(Violation::new("steps", how));
-    let Holding {
+    let mut report_violation = |how| found.push(Violation::new("steps", how));
+    let LockHolding {
         taken_count_max,
         made_count_max,
         batch_count_max,
@@ -35,18 +35,18 @@ pub fn check(holding: &Holding, node_count: u8) -> Vec<Violation> {
     };
     let step_batch_count_max = STEP_BATCH_COUNT_MAX + other_node_batch_count;
     if batch_count_max > step_batch_count_max {
-        complain(format!(
+        report_violation(format!(
             "the agent held a leaf lock in {batch_count_max} batches, and one for {held_ns_max} ns; \
              a step takes {step_batch_count_max} batches at the most"
         ));
     }
     if idle_ns_max > 0 {
-        complain(format!(
+        report_violation(format!(
             "the agent held a leaf lock for {idle_ns_max} ns without a batch under way"
         ));
     }
     if taken_count_max > STEP_LOCK_COUNT_MAX || made_count_max > STEP_MADE_COUNT_MAX {
-        complain(format!(
+        report_violation(format!(
             "the agent held {taken_count_max} leaves at once, and {made_count_max} that it made"
         ));
     }
@@ -57,10 +57,10 @@ pub fn check(holding: &Holding, node_count: u8) -> Vec<Violation> {
 mod tests {
     use super::*;
 
-    /// Promise: a step at its longest is no finding, and each way of holding more is one by itself.
+    /// Promise: a step of maximal length is no finding, and each excess is one by itself.
     #[test]
     fn whatever_is_more_than_a_step_is_seen() {
-        let step = Holding {
+        let step = LockHolding {
             count: 10,
             taken_count_max: 2,
             made_count_max: 1,
@@ -69,7 +69,7 @@ mod tests {
             idle_ns_max: 0,
         };
         assert_eq!(check(&step, 1), []);
-        let changes: [fn(&mut Holding); 4] = [
+        let changes: [fn(&mut LockHolding); 4] = [
             |holding| holding.taken_count_max = 3,
             |holding| holding.made_count_max = 2,
             |holding| holding.batch_count_max = 5,
@@ -80,7 +80,7 @@ mod tests {
             change(&mut holding);
             assert_eq!(check(&holding, 1).len(), 1, "{holding:?}");
         }
-        let to_other_node = Holding {
+        let to_other_node = LockHolding {
             batch_count_max: 5,
             ..step
         };

@@ -1,16 +1,16 @@
-//! Within one operation no value block is written anew that a page refers to which was read (BV4):
-//! the sum that would find it (BV2) is a second line, and never needed.
+//! Checks that no value block is overwritten within an operation that has read a page that refers
+//! to it. The checksum that would detect this is a second line of defense that is never needed.
 
 use super::Violation;
 use crate::fabric::world::ClientId;
 
-/// Judges by the clients that have met strings which had changed, before they were fenced.
+/// Reports the clients that read overwritten strings before they were fenced.
 pub fn check(met: &[ClientId]) -> Option<Violation> {
     let what = "has read a string that was not the one which its page refers to";
     judge(met, "strings", what)
 }
 
-/// BL4: judges by the clients that have searched by parts of roots that were in force no more.
+/// Reports the clients that searched with parts of roots that were no longer in force.
 pub fn check_parts(met: &[ClientId]) -> Option<Violation> {
     judge(met, "parts", "has searched by a part of an old root")
 }
@@ -25,7 +25,7 @@ fn judge(met: &[ClientId], promise: &'static str, what: &str) -> Option<Violatio
 mod tests {
     use super::*;
 
-    /// Promise: one string is enough, and one part.
+    /// Promise: one string or one part is enough for a finding.
     #[test]
     fn one_string_is_enough() {
         assert_eq!(check(&[]), None);

@@ -1,12 +1,12 @@
-//! D8: a session that nothing befell leaves nothing behind, so that there is nothing to sweep for
-//! it: what it says with "drained" is true.
+//! Checks LEAF-8: a session without faults leaves nothing to sweep, so its report "drained" is
+//! true.
 
 use farleaf_node::sweep::SweepReport;
 
 use super::Violation;
 
-/// Judges the last sweep of a run in which nothing befell anybody, and in which nothing was
-/// retrained: what retraining leaves behind is for sweeps.
+/// Checks the last sweep of a run without faults and without retraining; leftovers of retraining
+/// are for sweeps.
 pub fn check(report: &SweepReport) -> Option<Violation> {
     let counts = (report.lock_count, report.chunk_count, report.leaf_count);
     let damaged_count = report.damaged_count;
@@ -20,8 +20,8 @@ pub fn check(report: &SweepReport) -> Option<Violation> {
     })
 }
 
-/// BV11: where `holding_count` sessions have ended and not said that they hold nothing, all others
-/// had no value block that nothing refers to.
+/// Checks value blocks: if `holding_count` sessions ended without reporting that they hold nothing,
+/// no other session left an unlinked value block.
 pub fn check_blocks(report: &SweepReport, holding_count: u64) -> Option<Violation> {
     (holding_count == 0 && report.block_count > 0).then(|| {
         let how = format!(
@@ -37,7 +37,7 @@ pub fn check_blocks(report: &SweepReport, holding_count: u64) -> Option<Violatio
 mod tests {
     use super::*;
 
-    /// Promise: each kind of thing that is left behind is seen by itself.
+    /// Promise: each kind of leftover is found by itself.
     #[test]
     fn whatever_is_left_is_seen() {
         let nothing = SweepReport::default();

@@ -1,12 +1,12 @@
-//! D6: along the links, ranges cover all keys with no gap and no overlap, leaves are intact and
-//! linked once each, and their records lie in their ranges, each once.
+//! Checks LEAF-6: along the links, ranges cover all keys without gap or overlap. Leaves are intact
+//! and linked once each; their records lie in their ranges, each once.
 
 use farleaf_node::audit::Promise;
 
 use super::Violation;
-use super::region::Region;
+use super::memory::Region;
 
 /// Checks the whole chain.
-pub fn check(region: &Region) -> Vec<Violation> {
-    region.broken(Promise::Tiling, "tiling")
+pub fn check(memory: &Region) -> Vec<Violation> {
+    memory.broken(Promise::Tiling, "tiling")
 }

@@ -1,13 +1,13 @@
-//! Many runs, on all processors, until one breaks a promise.
+//! Campaigns of message runs: many runs on all processors, until one breaks a promise.
 
 use std::sync::atomic::AtomicBool;
 
-use super::{MessagePlant, converse};
-use crate::campaign::{CampaignReport, Made, Seeds, catch, run_seeds};
+use super::{MessagePlant, run_conversation};
+use crate::campaign::{CampaignReport, SeedResult, Seeds, catch, run_seeds};
 use crate::check::Violation;
 
-/// Runs conversations, until somebody sets `stop`; calls that ended well are its operations.
-/// `progress` is told, from any thread, how many runs have been made.
+/// Runs conversations until `stop` is set; successful calls count as operations. Any thread calls
+/// `progress` with the number of runs made.
 pub fn run_message_campaign(
     seeds: &Seeds,
     plant: Option<MessagePlant>,
@@ -17,9 +17,9 @@ pub fn run_message_campaign(
     run_seeds(seeds, stop, |seed| run_twice(seed, plant), progress)
 }
 
-/// A panic of the code under test is a finding, and so are two runs of a seed that differ.
-fn run_twice(seed: u64, plant: Option<MessagePlant>) -> Made {
-    let run = || catch(|| converse(seed, plant));
+/// Runs a seed twice. A panic of the code under test is a finding, and so are two runs that differ.
+fn run_twice(seed: u64, plant: Option<MessagePlant>) -> SeedResult {
+    let run = || catch(|| run_conversation(seed, plant));
     match (run(), run()) {
         (Ok(first), Ok(second)) => {
             let mut violations = first.violations;
@@ -28,13 +28,13 @@ fn run_twice(seed: u64, plant: Option<MessagePlant>) -> Made {
                 let how = format!("two runs of one seed differ: {first:x} and {second:x}");
                 violations.push(Violation::new("determinism", how));
             }
-            Made {
+            SeedResult {
                 operation_count: first.answered_count,
                 duration: first.duration,
                 violations,
             }
         }
-        (Err(panic), _) | (_, Err(panic)) => Made {
+        (Err(panic), _) | (_, Err(panic)) => SeedResult {
             operation_count: 0,
             duration: 0,
             violations: vec![panic],

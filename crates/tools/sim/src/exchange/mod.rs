@@ -1,26 +1,26 @@
-//! Calls over one-sided WRITEs (`farleaf_message`, E1 to E9), judged: a server and its callers in
-//! virtual time, over a fabric that uses every freedom that the contract leaves.
+//! Simulation of calls over one-sided WRITEs (`farleaf_fabric::message`): a server and its callers
+//! in virtual time, over a fabric that uses every freedom of the contract.
 //!
-//! | module | what it holds |
+//! | module | content |
 //! |---|---|
 //! | `campaign` | many runs on all processors |
-//! | `setting` | one run as a value: rings, calls, and what befalls the callers |
+//! | `setting` | one run as a value: rings, calls, and faults of the callers |
 //! | `planted` | bugs that can be planted |
-//! | `caller` | a caller's tasks, and what may happen to them |
+//! | `caller` | tasks of a caller, and its faults |
 //! | `server` | a server that answers in any order |
 //!
-//! What must hold, whoever is cut off, dies or loses its connection:
+//! Promises, even if callers die, are cut off, or lose their connections:
 //!
-//! - *bytes*: each request is served as it was sent, and each call that ends well has the reply to
-//!   its own request, whole.
-//! - *once*: no request is served twice, and none that nobody sent.
-//! - *mailbox*: a server never meets what is no request: its callers are honest.
-//! - *errors*: a call fails only by what befell its caller, or because its reply is longer than the
-//!   server keeps.
-//! - *progress*: every other call ends; and in the end the largest message that there can be finds
-//!   room in both rings.
-//! - *kept*: nothing is kept of a reply that nobody waits for, once its caller has made another
-//!   call.
+//! - *bytes*: each request arrives as sent, and each successful call has the complete reply
+//!   to its own request.
+//! - *once*: no request is executed twice, and none that was not sent.
+//! - *mailbox*: a server never finds an invalid request, since its callers are honest.
+//! - *errors*: a call fails only because of a fault of its caller, or because its reply is longer
+//!   than the server keeps.
+//! - *progress*: every other call ends, and at the end the largest possible message fits both
+//!   rings.
+//! - *kept*: once a caller has made another call, nothing is kept of a reply for which no task
+//!   waits.
 
 mod caller;
 mod campaign;
@@ -33,80 +33,80 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use farleaf_message::{Caller, Lines, Mailbox, Replies, Ring};
-use farleaf_types::{NodeId, WordAddr};
+use farleaf_base::{NodeId, WordAddr};
+use farleaf_fabric::message::{Caller, CallerRings, Mailbox, Replies, Ring};
 
-use self::caller::{Lane, begin_mishap};
+use self::caller::{Lane, start_fault};
 pub use self::campaign::run_message_campaign;
 use self::planted::PlantedEndpoint;
 pub use self::planted::{MESSAGES_FOUND_WITHIN_RUN_COUNT, MessagePlant};
 use self::setting::Setting;
 use crate::check::Violation;
-use crate::fabric::executor::{Ended, Tasks};
+use crate::fabric::executor::{ExecutorOutcome, Tasks};
 use crate::fabric::world::{Fingerprint, Nanos, SharedWorld, World};
-use crate::random::Random;
+use farleaf_base::random::Random;
 
-/// Things that happen in a run at the most.
+/// Maximal number of steps of a run.
 const STEP_COUNT_MAX: u64 = 20_000_000;
 /// Words of each node's memory.
 const NODE_SIZE_WORDS: usize = 1 << 16;
-/// Between two rings in the server's memory.
+/// Words between two rings in the server's memory.
 const RING_DISTANCE_WORDS: u64 = 1 << 13;
 
-/// What became of a run.
+/// Result of a run.
 #[derive(Clone, Debug)]
 pub struct Conversation {
-    /// Of everything that happened.
+    /// Fingerprint of all events.
     pub fingerprint: Fingerprint,
-    /// Promises that were broken.
+    /// Broken promises.
     pub violations: Vec<Violation>,
-    /// Calls that ended well.
+    /// Calls that succeeded.
     pub answered_count: u64,
-    /// Calls that were dropped while they were under way.
+    /// Calls that were dropped in flight.
     pub dropped_count: u64,
-    /// Callers that died, whose connection broke, or that were cut off in a request.
+    /// Callers that died, lost their connection, or were cut off in a request.
     pub lost_count: u64,
-    /// How long it took, in virtual time.
+    /// Duration in virtual time.
     pub duration: Nanos,
 }
 
-/// One caller's ends of everything.
-struct Ends {
-    /// Its way into the server's memory, and its look at its own.
+/// Endpoints and rings of one caller.
+struct CallerEnds {
+    /// Caller's endpoint for the server's memory, which also reads the caller's own.
     to_server: PlantedEndpoint,
     near: PlantedEndpoint,
-    /// The server's way into the caller's memory.
+    /// Server's endpoint for the caller's memory.
     to_caller: PlantedEndpoint,
     requests: Ring,
     replies: Ring,
 }
 
-/// What the tasks of a run share.
-struct Stage {
+/// State that the tasks of a run share.
+struct ConversationState {
     world: SharedWorld,
     setting: Setting,
     random: RefCell<Random>,
     /// Lanes that are not done.
     busy_count: Cell<usize>,
-    /// The last calls have been made.
+    /// Whether the last calls have been made.
     is_over: Cell<bool>,
-    callers: Vec<Fate>,
-    /// Requests that were begun: how many bytes each has, and how often it was served.
-    begun: RefCell<BTreeMap<u64, (usize, u64)>>,
+    callers: Vec<CallerFaultState>,
+    /// Requests that were started: the size of each in bytes, and how often the server received it.
+    started_requests: RefCell<BTreeMap<u64, (usize, u64)>>,
     violations: RefCell<Vec<Violation>>,
     answered_count: Cell<u64>,
     dropped_count: Cell<u64>,
 }
 
-/// What has befallen a caller.
+/// Fault state of a caller.
 #[derive(Debug, Default)]
-struct Fate {
-    /// It has died, its connection broke, or it was cut off in a request (E8).
+struct CallerFaultState {
+    /// Whether the caller has died, lost its connection, or was cut off in a request.
     is_lost: Cell<bool>,
 }
 
-impl Stage {
-    fn complain(&self, promise: &'static str, how: impl Into<String>) {
+impl ConversationState {
+    fn report_violation(&self, promise: &'static str, how: impl Into<String>) {
         self.violations
             .borrow_mut()
             .push(Violation::new(promise, how));
@@ -130,22 +130,22 @@ impl Stage {
     }
 }
 
-/// Runs what a seed says, with a bug or without, and judges it.
-pub fn converse(seed: u64, plant: Option<MessagePlant>) -> Conversation {
+/// Runs a seed, with or without a planted bug, and judges it.
+pub fn run_conversation(seed: u64, plant: Option<MessagePlant>) -> Conversation {
     let mut random = Random::new(seed);
     let setting = Setting::draw(&mut random);
     let caller_count = setting.callers.len();
     let sizes = vec![NODE_SIZE_WORDS; 1 + caller_count];
     let world = World::new(&sizes, setting.freedoms, Random::new(random.bits()));
-    let ends: Vec<Ends> = (0..caller_count)
+    let ends: Vec<CallerEnds> = (0..caller_count)
         .map(|number| ends_of(&world, &setting, number, plant))
         .collect();
-    let lines = ends.iter().map(Ends::lines);
-    let lines: Vec<Lines> = lines.collect();
+    let caller_rings = ends.iter().map(CallerEnds::caller_rings);
+    let caller_rings: Vec<CallerRings> = caller_rings.collect();
     let callers: Vec<Caller<'_, _, _>> = ends
         .iter()
-        .zip(&lines)
-        .map(|(ends, lines)| Caller::new(&ends.to_server, &ends.near, lines))
+        .zip(&caller_rings)
+        .map(|(ends, caller_rings)| Caller::new(&ends.to_server, &ends.near, caller_rings))
         .collect();
     let mailboxes = ends.iter().map(|ends| {
         let rings = (ends.requests, ends.replies);
@@ -158,12 +158,14 @@ pub fn converse(seed: u64, plant: Option<MessagePlant>) -> Conversation {
     let replies: Vec<Arc<Replies>> = replies.collect();
     let near_server = PlantedEndpoint::new(&world, plant);
     let lane_count = setting.callers.iter().map(|caller| caller.lane_count);
-    let stage = Stage {
+    let conversation = ConversationState {
         world: SharedWorld::clone(&world),
         busy_count: Cell::new(lane_count.sum()),
         is_over: Cell::new(false),
-        callers: (0..caller_count).map(|_| Fate::default()).collect(),
-        begun: RefCell::default(),
+        callers: (0..caller_count)
+            .map(|_| CallerFaultState::default())
+            .collect(),
+        started_requests: RefCell::default(),
         violations: RefCell::default(),
         answered_count: Cell::default(),
         dropped_count: Cell::default(),
@@ -172,9 +174,9 @@ pub fn converse(seed: u64, plant: Option<MessagePlant>) -> Conversation {
     };
     let tasks = Tasks::new(&world);
     for (number, caller) in callers.iter().enumerate() {
-        let lanes = (0..stage.setting.callers[number].lane_count).map(|index| {
+        let lanes = (0..conversation.setting.callers[number].lane_count).map(|index| {
             let lane = Lane {
-                stage: &stage,
+                conversation: &conversation,
                 caller,
                 to_server: &ends[number].to_server,
                 number,
@@ -183,30 +185,30 @@ pub fn converse(seed: u64, plant: Option<MessagePlant>) -> Conversation {
             tasks.spawn(lane.work())
         });
         let lanes: Vec<_> = lanes.collect();
-        begin_mishap(
+        start_fault(
             &tasks,
-            &stage,
+            &conversation,
             (number, lanes),
             ends[number].to_server.client(),
         );
     }
     let served = (&near_server, &ends[..], mailboxes);
-    tasks.spawn(server::serve(Rc::clone(&tasks), &stage, served));
-    tasks.spawn(caller::end(&stage, &ends, &callers));
+    tasks.spawn(server::serve(Rc::clone(&tasks), &conversation, served));
+    tasks.spawn(caller::end(&conversation, &ends, &callers));
     let ended = tasks.run(STEP_COUNT_MAX);
-    if ended != Ended::Done {
-        stage.complain("progress", format!("somebody waits for ever: {ended:?}"));
+    if ended != ExecutorOutcome::Done {
+        conversation.report_violation("progress", format!("somebody waits for ever: {ended:?}"));
     }
     tasks.abandon();
-    if ended == Ended::Done {
-        judge_kept(&stage, &replies);
+    if ended == ExecutorOutcome::Done {
+        check_kept(&conversation, &replies);
     }
-    stage.conclude()
+    conversation.conclude()
 }
 
-impl Ends {
-    fn lines(&self) -> Lines {
-        Lines::new((self.requests, self.replies))
+impl CallerEnds {
+    fn caller_rings(&self) -> CallerRings {
+        CallerRings::new((self.requests, self.replies))
     }
 }
 
@@ -215,11 +217,11 @@ fn ends_of(
     setting: &Setting,
     number: usize,
     plant: Option<MessagePlant>,
-) -> Ends {
+) -> CallerEnds {
     let endpoint = || PlantedEndpoint::new(world, plant);
     let own = NodeId(1 + number as u8);
     let start = (1 + number as u64) * RING_DISTANCE_WORDS;
-    Ends {
+    CallerEnds {
         to_server: endpoint(),
         near: endpoint(),
         to_caller: endpoint(),
@@ -231,23 +233,23 @@ fn ends_of(
     }
 }
 
-/// Of callers that have made their last call.
-fn judge_kept(stage: &Stage, replies: &[Arc<Replies>]) {
+/// Checks, after the last calls, that no reply is kept.
+fn check_kept(conversation: &ConversationState, replies: &[Arc<Replies>]) {
     for (number, replies) in replies.iter().enumerate() {
         let kept = replies.kept_size_bytes();
-        if kept > 0 && !stage.callers[number].is_lost.get() {
+        if kept > 0 && !conversation.callers[number].is_lost.get() {
             let how = format!("{kept} bytes are kept for caller {number}, who waits for nothing");
-            stage.complain("kept", how);
+            conversation.report_violation("kept", how);
         }
     }
 }
 
-/// A request's number in the run: its caller, its lane, and which of that it is.
+/// Returns the number of a request in the run, from its caller, its lane and its index in the lane.
 fn request_id(caller: usize, lane: usize, number: u64) -> u64 {
     (caller as u64) << 40 | (lane as u64) << 32 | number
 }
 
-/// The bytes that belong to a request, or to its reply.
+/// Returns the bytes of a request or of its reply.
 fn filler(seed: u64, size_bytes: usize) -> impl Iterator<Item = u8> {
     let seed = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15);
     (0..size_bytes as u64)

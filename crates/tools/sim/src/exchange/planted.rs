@@ -1,34 +1,34 @@
-//! Bugs that can be planted, to see that the judge finds them.
+//! Planted bugs, to prove that the checks find them.
 
 use core::cell::Cell;
 use core::fmt;
 use core::str::FromStr;
 
+use farleaf_base::NodeId;
 use farleaf_fabric::{Batch, BatchError, Counters, Critical, Endpoint, ProtocolCheck, VerbKind};
-use farleaf_types::NodeId;
 
 use crate::fabric::endpoint::SimEndpoint;
 use crate::fabric::world::{ClientId, SharedWorld};
 
-/// Every planted bug is found within so many runs from seed 1 on.
+/// Number of runs from seed 1 within which every planted bug is found.
 pub const MESSAGES_FOUND_WITHIN_RUN_COUNT: u64 = 500;
 
-/// A planted bug of the messages.
+/// Planted bug of the messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MessagePlant {
-    /// The tag is written before the rest of a message (E2).
+    /// Writes the tag before the rest of a message.
     TagFirst,
-    /// The place of a call that was dropped is used again before its reply has come (E3, E8).
+    /// Reuses the ring space of a dropped call before its reply has come.
     PlaceReusedEarly,
-    /// Any tag at the rendezvous point is the next request's, whatever its number (E4).
+    /// Accepts any tag at the rendezvous point as the next request's, whatever its number.
     NumberIgnored,
 }
 
 impl MessagePlant {
-    /// All of them.
+    /// All planted bugs.
     pub const ALL: [Self; 3] = [Self::TagFirst, Self::PlaceReusedEarly, Self::NumberIgnored];
 
-    /// The name for users.
+    /// Returns the name that users write.
     pub const fn name(self) -> &'static str {
         match self {
             Self::TagFirst => "tag-first",
@@ -64,12 +64,12 @@ impl FromStr for MessagePlant {
     }
 }
 
-/// A simulated endpoint of code that may have a bug.
+/// Simulated endpoint of code that may have a planted bug.
 #[derive(Debug)]
 pub(super) struct PlantedEndpoint {
     inner: SimEndpoint,
     plant: Option<MessagePlant>,
-    /// A batch was dropped before it was complete, or failed.
+    /// Whether a batch was dropped before it was complete, or failed.
     was_cut: Cell<bool>,
 }
 
@@ -82,7 +82,7 @@ impl PlantedEndpoint {
         }
     }
 
-    /// E8: whether nobody knows what is there of a batch.
+    /// Returns whether the outcome of a batch is unknown.
     pub(super) fn was_cut(&self) -> bool {
         self.was_cut.get()
     }
@@ -91,7 +91,7 @@ impl PlantedEndpoint {
         self.inner.client()
     }
 
-    /// The same WRITEs, the last one first.
+    /// Returns the same WRITEs in reverse order.
     fn tag_first(batch: &mut Batch) -> Option<Batch> {
         let (verbs, words, _) = batch.parts_mut();
         let is_message = verbs.len() > 1 && verbs.iter().all(|it| it.kind == VerbKind::Write);
@@ -120,7 +120,7 @@ impl Endpoint for PlantedEndpoint {
         Ok(())
     }
 
-    fn leaves_out(&self, check: ProtocolCheck) -> bool {
+    fn skips_check(&self, check: ProtocolCheck) -> bool {
         self.plant.and_then(MessagePlant::left_out) == Some(check)
     }
 
@@ -132,7 +132,7 @@ impl Endpoint for PlantedEndpoint {
         self.inner.counters()
     }
 
-    fn region_word_count(&self, node: NodeId) -> Option<u64> {
-        self.inner.region_word_count(node)
+    fn memory_word_count(&self, node: NodeId) -> Option<u64> {
+        self.inner.memory_word_count(node)
     }
 }

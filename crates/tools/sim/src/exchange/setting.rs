@@ -1,46 +1,46 @@
-//! One run as a value: rings, calls, and what befalls the callers.
+//! Settings of one run: rings, calls, and faults of the callers.
 
 use crate::fabric::Freedoms;
 use crate::fabric::world::Nanos;
-use crate::random::Random;
+use farleaf_base::random::Random;
 
-/// Callers of a run at the most.
+/// Maximal number of callers of a run.
 const CALLER_COUNT_MAX: u64 = 3;
 
-/// One run.
+/// Settings of one run.
 #[derive(Clone, Debug)]
 pub(super) struct Setting {
     pub(super) freedoms: Freedoms,
     /// Segments of each caller's rings.
     pub(super) request_segment_count: u32,
     pub(super) reply_segment_count: u32,
-    /// What the server keeps for each caller (E6).
+    /// Bytes of replies that the server keeps for each caller.
     pub(super) kept_size_bytes_max: usize,
-    /// Bytes of a reply at the most.
+    /// Maximal size of a reply.
     pub(super) reply_size_bytes_max: u64,
-    /// How often, of 1000, a call is dropped while it is under way.
+    /// Calls of 1000 that are dropped in flight.
     pub(super) dropped_per_mille: u64,
-    /// Replies that the server holds back at the most, each so long.
+    /// Longest time for which the server delays a reply.
     pub(super) reply_delay_max: Nanos,
     pub(super) callers: Vec<CallerSetting>,
 }
 
-/// One caller.
+/// Settings of one caller.
 #[derive(Clone, Debug)]
 pub(super) struct CallerSetting {
-    /// Calls at a time.
+    /// Number of concurrent lanes.
     pub(super) lane_count: usize,
     /// Calls of each lane, one after the other.
     pub(super) call_count: u64,
-    pub(super) mishap: Option<CallerMishap>,
+    pub(super) mishap: Option<CallerFault>,
 }
 
-/// What befalls a caller.
+/// Fault of a caller.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum CallerMishap {
-    /// It stops for ever after so long, and is fenced so long after that.
+pub(super) enum CallerFault {
+    /// The caller dies after the first time, and is fenced after the second time more.
     Death(Nanos, Nanos),
-    /// Its connection breaks after so long.
+    /// The connection breaks after this time.
     Break(Nanos),
 }
 
@@ -71,11 +71,11 @@ impl Setting {
 impl CallerSetting {
     fn draw(random: &mut Random) -> Self {
         let mishap = match random.below(6) {
-            0 => Some(CallerMishap::Death(
+            0 => Some(CallerFault::Death(
                 random.magnitude(300_000),
                 random.magnitude(100_000),
             )),
-            1 => Some(CallerMishap::Break(random.magnitude(300_000))),
+            1 => Some(CallerFault::Break(random.magnitude(300_000))),
             _ => None,
         };
         Self {

@@ -1,22 +1,23 @@
-//! A memory node's background thread, on a core of the node: the real retrainer.
+//! Background thread of a memory node, on one of its cores: the real retrainer.
 
 use std::rc::Rc;
 
 use farleaf_node::retrain::Retrainer;
-use farleaf_node::sweep::Keeper;
-use farleaf_region::PoolLayout;
+use farleaf_node::sweep::MemoryMaintainer;
+use farleaf_pool::PoolLayout;
 
 use super::ExperimentError;
-use super::machine::Registry;
+use super::machine::SessionRegistry;
 use super::plan::RetrainPlan;
-use super::run::Shared;
+use super::run::ExperimentState;
 use crate::fabric::endpoint::SimEndpoint;
 use crate::fabric::executor::sleep;
 use crate::fabric::world::SharedWorld;
 
-/// The thread. It works on its own node's memory through the node's NIC, as everybody does (F4).
+/// Background thread. It accesses its own node's memory through the node's NIC, like every client
+/// (FABRIC-4).
 pub(super) struct Agent {
-    keeper: Keeper<SimEndpoint>,
+    keeper: MemoryMaintainer<SimEndpoint>,
     retrainer: Rc<Retrainer>,
     tick_ns: u64,
 }
@@ -25,7 +26,7 @@ impl Agent {
     pub(super) fn new(
         world: &SharedWorld,
         layout: PoolLayout,
-        registry: &Registry,
+        registry: &SessionRegistry,
         plan: RetrainPlan,
     ) -> Result<Self, ExperimentError> {
         let endpoint = SimEndpoint::new(world);
@@ -36,7 +37,7 @@ impl Agent {
         let clock_world = SharedWorld::clone(world);
         let clock = move || clock_world.borrow().now();
         Ok(Self {
-            keeper: Keeper {
+            keeper: MemoryMaintainer {
                 blocks: farleaf_node::sweep::BlockSweepers::default(),
                 endpoint,
                 layout,
@@ -47,13 +48,13 @@ impl Agent {
         })
     }
 
-    /// What tells of its work.
+    /// Returns the retrainer, which counts its work.
     pub(super) fn retrainer(&self) -> &Rc<Retrainer> {
         &self.retrainer
     }
 
-    /// Ticks as the library's agent does, until the experiment is over.
-    pub(super) async fn work(self, shared: &Shared<'_>) {
+    /// Ticks like the library's agent, until the experiment is over.
+    pub(super) async fn work(self, shared: &ExperimentState<'_>) {
         let mut is_more_due = false;
         loop {
             if !is_more_due {

@@ -1,4 +1,5 @@
-//! One thread of one compute node: a session on each table, a processor, and operations in flight.
+//! Client threads: one thread of a compute node has a session on each table, a processor, and
+//! operations in flight.
 
 use core::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -11,42 +12,42 @@ use super::ExperimentError;
 use super::image::{Partition, TABLE_NAME, value_of};
 use super::machine::{Machine, Process};
 use super::plan::ModelPlan;
-use super::run::Shared;
+use super::run::ExperimentState;
 use crate::fabric::executor::sleep;
 use crate::fabric::world::ClientId;
 use crate::nic::parts::Parts;
 
-/// A thread's session on one memory node, with the table there.
-struct Part {
+/// Session of a thread on one memory node, with the node's table.
+struct TablePart {
     session: AsyncSession<Process>,
     table: AsyncTable<Process>,
 }
 
-/// What a thread draws operations from.
+/// Random streams of a thread's operations.
 pub(super) struct Streams {
-    /// Those of the workload.
+    /// Operations of the workload.
     pub(super) work: OperationStream,
-    /// The reads of the windows after it.
+    /// Reads of the windows that follow the workload.
     pub(super) rest: OperationStream,
 }
 
-/// A thread.
-pub(super) struct Thread<'a> {
-    shared: &'a Shared<'a>,
-    /// In whose name it computes.
+/// Client thread.
+pub(super) struct ClientThread<'a> {
+    shared: &'a ExperimentState<'a>,
+    /// Client on whose processor the thread computes.
     client: ClientId,
-    parts: Vec<Part>,
+    parts: Vec<TablePart>,
     streams: RefCell<Streams>,
-    /// Keys that its tables have asked memory nodes for, as far as they are told of.
+    /// Keys for which the thread's tables have asked memory nodes, as far as they report them.
     fallback_count: Cell<u64>,
-    /// What an operation takes of the processor before it posts anything.
+    /// Processor time of an operation before it posts anything, in nanoseconds.
     operation_ns: f64,
 }
 
-impl<'a> Thread<'a> {
-    /// Opens sessions and tables on all memory nodes, as the `thread`-th thread of a machine.
+impl<'a> ClientThread<'a> {
+    /// Opens sessions and tables on all memory nodes, as thread number `thread` of a machine.
     pub(super) async fn open(
-        shared: &'a Shared<'a>,
+        shared: &'a ExperimentState<'a>,
         machine: &[Rc<Machine>],
         (thread, models): (usize, ModelPlan),
         streams: Streams,
@@ -56,7 +57,7 @@ impl<'a> Thread<'a> {
         for (machine, partition) in machine.iter().zip(&shared.image.partitions) {
             let session = machine.session(thread, models)?;
             let table = session.open_table(TABLE_NAME).await?;
-            let part = Part { session, table };
+            let part = TablePart { session, table };
             shared.world.borrow_mut().stand_still(true);
             let warmed = warm(shared, (machine, &part), partition).await;
             shared.world.borrow_mut().stand_still(false);
@@ -74,13 +75,13 @@ impl<'a> Thread<'a> {
         })
     }
 
-    /// Bytes that it holds to find leaves.
+    /// Returns the bytes that the thread's sessions hold to find leaves.
     fn metadata_bytes(&self) -> u64 {
         let parts = self.parts.iter();
         parts.map(|part| part.table.metadata_bytes()).sum()
     }
 
-    /// Does one operation after the other until the experiment is over.
+    /// Executes one operation after the other until the experiment is over.
     pub(super) async fn work(self: Rc<Self>) {
         let mut records = Vec::new();
         while !self.shared.is_over() {
@@ -88,7 +89,7 @@ impl<'a> Thread<'a> {
                 return self.shared.fail("the keys to insert ran out".to_owned());
             };
             let (begun, spent) = (self.now(), self.spent());
-            self.think().await;
+            self.charge_processor().await;
             let cost = match self.perform(operation, &mut records).await {
                 Ok(cost) => cost,
                 Err(what) => return self.shared.fail(what),
@@ -106,7 +107,7 @@ impl<'a> Thread<'a> {
 
     fn draw(&self) -> Option<Operation> {
         let mut streams = self.streams.borrow_mut();
-        if self.shared.is_resting() {
+        if self.shared.is_read_only() {
             streams.rest.next()
         } else {
             streams.work.next()
@@ -117,15 +118,15 @@ impl<'a> Thread<'a> {
         self.shared.world.borrow().now()
     }
 
-    /// Where the time of this task has gone until now.
+    /// Returns where the time of this task has gone so far.
     fn spent(&self) -> Parts {
         self.shared.world.borrow().spent()
     }
 
-    /// Takes the processor for what an operation begins with, after all that it has been given
-    /// before. What batches take of it, the network charges when they are posted and when they are
-    /// back: so a lock is held for what its holder computes, too.
-    async fn think(&self) {
+    /// Takes the processor for the start of an operation, after all that it has to do before. The
+    /// network charges the time of batches when they are posted and completed, so a lock is held
+    /// while its owner computes, too.
+    async fn charge_processor(&self) {
         let done_at = {
             let mut world = self.shared.world.borrow_mut();
             world.compute(self.client, self.operation_ns)
@@ -141,12 +142,11 @@ impl<'a> Thread<'a> {
         bounds.partition_point(|bound| *bound <= key)
     }
 
-    fn part_of(&self, key: u64) -> &Part {
+    fn part_of(&self, key: u64) -> &TablePart {
         &self.parts[self.partition_of(key)]
     }
 
-    /// Does an operation; returns what it cost by itself, without what the session did before to
-    /// follow a new root.
+    /// Executes an operation. Returns its own cost, without that of following a new root before it.
     async fn perform(
         &self,
         operation: Operation,
@@ -203,7 +203,7 @@ impl<'a> Thread<'a> {
         }
     }
 
-    /// From one table on into the next, until there are enough records.
+    /// Scans from one table on into the next, until there are enough records.
     async fn scan(
         &self,
         from: u64,
@@ -232,17 +232,17 @@ impl<'a> Thread<'a> {
     }
 }
 
-fn fallback_count(parts: &[Part]) -> u64 {
+fn fallback_count(parts: &[TablePart]) -> u64 {
     let counts = parts.iter().map(|part| part.table.hint_counters());
     counts.map(|counters| counters.fallback_count).sum()
 }
 
-/// Lets a session have what it has after far more operations than an experiment has, while the
-/// world stands still: of inner nodes as much as its budget allows, of models those of all keys.
-/// The first session of a table that the node itself holds loads it.
+/// Warms a session's caches while virtual time stands still, as far more operations than an
+/// experiment has would do: inner nodes up to its budget, models of all keys. The first session of
+/// a table that the node itself holds loads it.
 async fn warm(
-    shared: &Shared<'_>,
-    (machine, part): (&Machine, &Part),
+    shared: &ExperimentState<'_>,
+    (machine, part): (&Machine, &TablePart),
     partition: &Partition,
 ) -> Result<(), Error> {
     let searched = &partition.searched;
@@ -256,9 +256,9 @@ async fn warm(
         let records = keys.iter().map(|key| (*key, value_of(*key)));
         part.table.bulk_load(records, |_| ()).await?;
     }
-    // Of models, other sessions of the process may have all: rings are each session's own.
+    // Other sessions of the process may have fetched all models, but rings are each session's own.
     part.table.len_estimate().await?;
-    // The node makes a tree when it is asked, and the session learns of models when it is.
+    // The node builds a tree at the first request, and the session learns of models by requests.
     part.table.get(0).await?;
     server.train_still();
     part.table.get(0).await?;

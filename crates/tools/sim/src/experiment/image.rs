@@ -1,50 +1,51 @@
-//! Memory nodes with loaded tables, made once and used for many experiments.
+//! Memory nodes with loaded tables, created once and used for many experiments.
 //!
-//! The load is the real bulk load through endpoints that the world stands still for. An experiment
-//! then begins with a copy of the memory, so that none sees what another wrote.
+//! The load is the real bulk load, while virtual time stands still. Each experiment begins with a
+//! copy of the memory, so that none sees what another wrote.
 
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 
+use farleaf_base::{NodeId, RemoteAddr, SequenceNumber, TableId};
 use farleaf_executor::block_on;
 use farleaf_fabric::{Batch, Endpoint};
 use farleaf_index::IndexError;
 use farleaf_index::load::{LoadPlan, bulk_load, create_table, finish_root};
-use farleaf_leaf::{LeafAccess, LeafGeometry};
+use farleaf_leaf::words::{LeafAccess, LeafGeometry};
 use farleaf_node::sessions::Sessions;
-use farleaf_region::catalog::{CatalogEntry, EntryState, TableKind, TableRecord, live_word};
-use farleaf_region::layout::CHUNK_SIZE_BYTES;
-use farleaf_region::{PoolLayout, RegionLayout, Superblock};
-use farleaf_types::{NodeId, RemoteAddr, SequenceNumber, TableId};
+use farleaf_pool::catalog::{CatalogEntry, EntryState, TableKind, TableRecord, live_word};
+use farleaf_pool::layout::CHUNK_SIZE_BYTES;
+use farleaf_pool::{NodeLayout, PoolLayout, Superblock};
 
 use super::ExperimentError;
 use super::keys::Keys;
-use super::plan::TablePlan;
+use super::plan::ExperimentTablePlan;
 use super::searched::{Searched, searched};
 use crate::fabric::Freedoms;
 use crate::fabric::endpoint::StillEndpoint;
 use crate::fabric::world::{SharedWorld, World};
-use crate::random::Random;
+use farleaf_base::random::Random;
 
-/// Room of a region beside records: chunks that sessions lease, snapshots, and what rounding takes.
+/// Node memory besides records, in bytes: chunks that sessions lease, snapshots, and rounding.
 const SPARE_BYTES: u64 = 12 << 20;
-/// Room for the snapshots of many retrainings between two ticks, which wait for their grace period.
+/// Node memory for the snapshots of many retrainings between two ticks, which wait for their grace
+/// period.
 const WAITING_SNAPSHOTS_BYTES: u64 = 64 << 20;
-/// Chunks that one session leases at a time take no more.
+/// Upper bound of the chunks that one session leases at a time, in bytes.
 const SPARE_BYTES_PER_SESSION: u64 = 384 << 10;
-/// The same of a tree's inner nodes, beside leaves.
+/// Upper bound of the chunks that one session leases for a tree's inner nodes, in bytes.
 const INNER_BYTES_PER_SESSION: u64 = 128 << 10;
-/// An inner node of 1 KiB has a quarter of its 61 entries at the least.
+/// Bytes of inner nodes per leaf: an inner node of 1 KiB has at least a quarter of its 61 entries.
 const INNER_BYTES_PER_LEAF: u64 = 1024 * 4 / 61 + 1;
 
-/// Sessions that one memory node has for client threads; its region has 1023, of which the node
-/// itself needs one.
+/// Maximal number of client sessions of one memory node: its memory has 1023, and the node itself
+/// needs one.
 pub const SESSION_COUNT_MAX: usize = 1000;
-/// Memory nodes that an address can name.
+/// Maximal number of memory nodes that an address can name.
 const NODE_COUNT_MAX: usize = 256;
 
-/// One memory node's table.
+/// Table of one memory node.
 #[derive(Clone, Debug)]
 pub(super) struct Partition {
     pub(super) layout: PoolLayout,
@@ -54,31 +55,31 @@ pub(super) struct Partition {
 /// Loaded tables.
 #[derive(Clone, Debug)]
 pub struct Image {
-    pub(super) plan: TablePlan,
-    /// Each node's memory up to its last word that is not 0, and how many words it has in all.
+    pub(super) plan: ExperimentTablePlan,
+    /// Each node's memory up to its last word that is not 0, and its total number of words.
     memory: Vec<Vec<u64>>,
     word_count: usize,
-    /// Client threads whose leases there is room for.
+    /// Client threads for whose leases there is space.
     pub(super) thread_count: usize,
     pub(super) partitions: Vec<Partition>,
-    /// The smallest key of each partition but the first.
+    /// Smallest key of each partition but the first.
     pub(super) bounds: Vec<u64>,
     pub(super) keys: Arc<Keys>,
 }
 
-/// The one table of each node.
+/// Number of each node's only table.
 pub(super) const TABLE: TableId = TableId(1);
-/// What it is called.
+/// Name of the table.
 pub(super) const TABLE_NAME: &str = "modelled";
 
 impl Image {
-    /// Makes the tables on so many memory nodes, with sessions for so many threads. Some 0.3 us a
-    /// record.
+    /// Creates the tables on this many memory nodes, with sessions for this many threads. Takes
+    /// about 0.3 us per record.
     ///
     /// # Errors
-    /// The plan has no sense, or something failed that must not.
+    /// The plan is invalid, or the load failed.
     pub fn load(
-        plan: &TablePlan,
+        plan: &ExperimentTablePlan,
         node_count: usize,
         thread_count: usize,
     ) -> Result<Self, ExperimentError> {
@@ -87,12 +88,13 @@ impl Image {
         Self::load_keys(plan, Arc::new(keys), node_count, thread_count)
     }
 
-    /// The same with keys that are there already, and are those of the plan.
+    /// Creates the tables like [`load`](Self::load), with existing keys, which are those of the
+    /// plan.
     ///
     /// # Errors
     /// As for [`load`](Self::load).
     pub fn load_keys(
-        plan: &TablePlan,
+        plan: &ExperimentTablePlan,
         keys: Arc<Keys>,
         node_count: usize,
         thread_count: usize,
@@ -100,9 +102,9 @@ impl Image {
         check(plan, node_count, thread_count)?;
         let geometry =
             LeafGeometry::new(plan.slots).map_err(|_| ExperimentError::BadSlots(plan.slots))?;
-        let size_bytes = region_size_bytes(plan, geometry, node_count, thread_count);
-        let region_word_counts = vec![(size_bytes / 8) as usize; node_count];
-        let world = World::new(&region_word_counts, Freedoms::CALM, Random::new(plan.seed));
+        let size_bytes = memory_size_bytes(plan, geometry, node_count, thread_count);
+        let memory_word_counts = vec![(size_bytes / 8) as usize; node_count];
+        let world = World::new(&memory_word_counts, Freedoms::CALM, Random::new(plan.seed));
         let loaded = keys.loaded();
         let mut partitions = Vec::with_capacity(node_count);
         let mut bounds = Vec::with_capacity(node_count);
@@ -131,14 +133,14 @@ impl Image {
         })
     }
 
-    /// The keys of one node's table.
+    /// Returns the keys of one node's table.
     pub(super) fn part(&self, node: NodeId) -> &[u64] {
         let loaded = self.keys.loaded();
         part(loaded, node.0.into(), self.partitions.len())
     }
 
-    /// A copy of the nodes' memory. What no table uses yet is not copied, and takes no room until
-    /// it is written.
+    /// Copies the nodes' memory. Parts that no table uses yet are not copied, and take no memory
+    /// until they are written.
     pub(super) fn copy_memory(&self) -> Vec<Vec<u64>> {
         let copies = self.memory.iter().map(|used| {
             let mut words = vec![0; self.word_count];
@@ -148,45 +150,49 @@ impl Image {
         copies.collect()
     }
 
-    /// Its keys.
+    /// Returns the keys of the tables.
     pub fn keys(&self) -> &Arc<Keys> {
         &self.keys
     }
 
-    /// What it was made from.
-    pub fn plan(&self) -> &TablePlan {
+    /// Returns the plan of the tables.
+    pub fn plan(&self) -> &ExperimentTablePlan {
         &self.plan
     }
 
-    /// Leaves of all tables, as loaded.
+    /// Returns the number of leaves of all tables, as loaded.
     pub fn leaf_count(&self) -> u64 {
         let leaves = self.partitions.iter();
         leaves.map(|it| it.searched.leaf_count).sum()
     }
 
-    /// Bytes that a session on all tables holds to find leaves, before it has met any synonym; with
-    /// a cache of inner nodes, once it has met all of them.
+    /// Returns the bytes that a session on all tables holds to find leaves, before it has met any
+    /// synonym. With a cache of inner nodes, it has met all of them.
     pub fn metadata_bytes(&self) -> u64 {
         let tables = self.partitions.iter();
         tables.map(|it| it.searched.metadata_bytes).sum()
     }
 
-    /// Models of all tables.
+    /// Returns the number of models of all tables.
     pub fn model_count(&self) -> usize {
         let models = self.partitions.iter();
         models.map(|it| it.searched.model_count).sum()
     }
 }
 
-/// The keys of one node's table, of so many nodes.
+/// Returns the keys of one of `node_count` nodes' tables.
 fn part(loaded: &[u64], index: usize, node_count: usize) -> &[u64] {
     let part_size = loaded.len().div_ceil(node_count).max(1);
     let from = (index * part_size).min(loaded.len());
     &loaded[from..(from + part_size).min(loaded.len())]
 }
 
-/// Refuses what the load would stumble over.
-fn check(plan: &TablePlan, node_count: usize, thread_count: usize) -> Result<(), ExperimentError> {
+/// Refuses plans with which the load would fail.
+fn check(
+    plan: &ExperimentTablePlan,
+    node_count: usize,
+    thread_count: usize,
+) -> Result<(), ExperimentError> {
     within("memory nodes", node_count, 1, NODE_COUNT_MAX)?;
     within("client threads", thread_count, 1, SESSION_COUNT_MAX)?;
     within("records", plan.record_count, node_count, 1 << 32)?;
@@ -197,7 +203,7 @@ fn check(plan: &TablePlan, node_count: usize, thread_count: usize) -> Result<(),
     Err(ExperimentError::BadEpsilon(plan.epsilon_keys))
 }
 
-/// Refuses a count that is not from `from` to `to`.
+/// Refuses a count that is not in `from` to `to`.
 pub(super) fn within(
     what: &'static str,
     found: usize,
@@ -215,10 +221,10 @@ pub(super) fn within(
     })
 }
 
-/// Room for all records, as full as the load makes leaves, for inserts into leaves that split at
-/// half, and for what retraining leaves behind.
-fn region_size_bytes(
-    plan: &TablePlan,
+/// Returns the size of the memory: all records at the load's fill, inserts into leaves that split
+/// at half, and leftovers of retraining.
+fn memory_size_bytes(
+    plan: &ExperimentTablePlan,
     geometry: LeafGeometry,
     node_count: usize,
     thread_count: usize,
@@ -229,29 +235,28 @@ fn region_size_bytes(
     let loaded = (plan.record_count as u64)
         .div_ceil(node_count)
         .div_ceil(per_leaf);
-    // A split of a leaf by an insert makes one; at the worst all inserts go to one node.
+    // Each split by an insert creates one leaf; at worst all inserts go to one node.
     let splits =
         (plan.insert_count as u64).min(loaded * 2 + plan.insert_count as u64 * 3 / per_leaf);
     let sessions = thread_count as u64 * SPARE_BYTES_PER_SESSION;
-    // Models, and the 2^8 entries of 8 bytes of each one's synonym leaf table. The tighter the
-    // error
-    // bound, the more models; room that is not written takes no memory.
+    // Models, and the 2^8 entries of 8 bytes of each one's synonym leaf table. A smaller error
+    // bound means more models; memory that is not written takes no space.
     let leaves_per_model = (plan.epsilon_keys / 2.0).max(1.0);
     let models = (loaded as f64 / leaves_per_model) as u64 * (256 * 8 + 64);
-    // What retraining has moved from waits for its grace period, all of it at the worst.
+    // The sources of a retraining wait for their grace period; at worst all of them at once.
     let (moved, waiting) = match plan.insert_count {
         0 => (1, 0),
         _ => (2, WAITING_SNAPSHOTS_BYTES),
     };
-    // Inner nodes, the emptiest that a load makes; each session leases places for new ones.
+    // Inner nodes, as empty as a load can leave them; each session leases space for new ones.
     let (tree, leases) = if plan.layer.has_tree() {
         let lease_bytes = thread_count as u64 * INNER_BYTES_PER_SESSION;
         ((loaded + splits) * INNER_BYTES_PER_LEAF, lease_bytes)
     } else {
         (models, 0)
     };
-    // Rings of each session, and models of a node's own training, of which there may be two
-    // generations in places of up to twice their size.
+    // Rings of each session, and models trained by the node, of which there may be two generations
+    // in areas of up to twice their size.
     let calls = if plan.layer.has_calls() {
         thread_count as u64 * CHUNK_SIZE_BYTES + (loaded + splits) * 8 * 6
     } else {
@@ -263,18 +268,18 @@ fn region_size_bytes(
 
 fn load_node(
     world: &SharedWorld,
-    plan: &TablePlan,
+    plan: &ExperimentTablePlan,
     geometry: LeafGeometry,
     node: NodeId,
     size_bytes: u64,
     keys: &[u64],
 ) -> Result<Partition, ExperimentError> {
     let superblock = Superblock::new(size_bytes, 1)?;
-    let home = RegionLayout { node, superblock };
+    let home = NodeLayout { node, superblock };
     let layout = PoolLayout::from(home);
     let still = StillEndpoint::new(world);
     let mut batch = Batch::new();
-    batch.write(RegionLayout::superblock_addr(node), &superblock.encode());
+    batch.write(NodeLayout::superblock_addr(node), &superblock.encode());
     block_on(still.execute(&mut batch), || 0).map_err(IndexError::from)?;
     let (sender, _events) = channel();
     let mut sessions = Sessions::new(StillEndpoint::new(world), home, sender);
@@ -294,7 +299,8 @@ fn load_node(
     };
     let entry = make_table(&access, &load)?;
     if !plan.layer.has_leaves() {
-        // Its records are the node's, which has them from its first client.
+        // The table's records belong to the node, which loads them when its first client opens the
+        // table.
         sessions.close(owner);
         return Ok(Partition {
             layout,
@@ -313,7 +319,7 @@ fn load_node(
     Ok(Partition { layout, searched })
 }
 
-/// An empty table and its catalog entry.
+/// Creates an empty table and its catalog entry.
 fn make_table(
     access: &LeafAccess<'_, StillEndpoint>,
     plan: &LoadPlan,
@@ -349,7 +355,7 @@ fn make_table(
     })
 }
 
-/// The value that a key is loaded with.
+/// Returns the value with which a key is loaded.
 pub(super) fn value_of(key: u64) -> u64 {
     key.rotate_left(17) ^ 0x5EED
 }

@@ -1,9 +1,9 @@
-//! Which keys are loaded, asked for and inserted.
+//! Keys to load, to read and to insert.
 //!
-//! The benchmark's data sets, and one more, like the web log that ROLEX and others train on:
-//! moments of requests to a site in the course of a year. The real log is not public; this has what
-//! makes it hard for a straight line: days and nights, weekends, and minutes in which everybody
-//! comes.
+//! The benchmark's data sets, and one like the web log with which ROLEX and others train: moments
+//! of requests to a site in the course of a year. The real log is not public. This one has what
+//! makes the log hard for a straight line: days and nights, weekends, and minutes with bursts of
+//! requests.
 
 use std::f64::consts::TAU;
 use std::fmt;
@@ -13,18 +13,17 @@ use std::str::FromStr;
 use farleaf_bench::dataset::{Dataset, DatasetError, KeySet};
 use serde::{Deserialize, Serialize};
 
-use crate::random::Random;
+use farleaf_base::random::Random;
 
-/// Where keys come from, by name.
+/// Sources of keys, by name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum KeySource {
-    /// A data set of the benchmark.
+    /// Data set of the benchmark.
     Bench(Dataset),
     /// Moments of requests, in microseconds of a year.
     Weblog,
-    /// As good as in a row, each off its place by up to some hundred places (XStore's noised linear
-    /// keys).
+    /// Almost evenly spaced keys, each moved by up to a few hundred (XStore's noised linear keys).
     Noised,
 }
 
@@ -39,7 +38,7 @@ impl fmt::Display for KeySource {
 }
 
 impl KeySource {
-    /// The file that they are read from, if they are.
+    /// Returns the file that contains the keys, if any.
     pub fn file(&self) -> Option<&Path> {
         match self {
             Self::Bench(Dataset::Keys(path)) => Some(path),
@@ -47,7 +46,7 @@ impl KeySource {
         }
     }
 
-    /// The same keys, whose file is looked for in this folder if its path is a relative one.
+    /// Returns the same keys; a relative path of their file is resolved in this folder.
     #[must_use]
     pub fn in_folder(self, folder: &Path) -> Self {
         match self {
@@ -84,8 +83,8 @@ impl From<KeySource> for String {
     }
 }
 
-/// The keys of a run. Record indexes below the record count name loaded keys, those from there on
-/// name inserts; see [`KeySet`].
+/// Keys of a run. Record indexes below the record count name loaded keys, later ones name inserts;
+/// see [`KeySet`].
 #[derive(Clone, Debug)]
 pub struct Keys {
     set: Set,
@@ -97,15 +96,15 @@ enum Set {
     Own { loaded: Vec<u64>, inserts: Vec<u64> },
 }
 
-/// A prime that divides no record count below it: multiples of it pass through all places,
-/// neighbours far apart.
+/// Prime that divides no smaller record count: its multiples visit all places, with neighbors far
+/// apart.
 const STRIDE: u128 = 11_400_714_819_323_198_549;
 
 impl Keys {
-    /// Keys to load, and keys to insert.
+    /// Generates keys to load and keys to insert.
     ///
     /// # Errors
-    /// They come from a file that cannot be read, or has too few.
+    /// The file of the keys cannot be read, or has too few.
     pub fn generate(
         source: &KeySource,
         record_count: usize,
@@ -135,7 +134,7 @@ impl Keys {
         Ok(Self { set })
     }
 
-    /// The keys to load, ascending.
+    /// Returns the keys to load, ascending.
     pub fn loaded(&self) -> &[u64] {
         match &self.set {
             Set::Bench(set) => set.loaded(),
@@ -143,7 +142,7 @@ impl Keys {
         }
     }
 
-    /// The keys to insert, in their order.
+    /// Returns the keys to insert, in their order.
     pub fn inserts(&self) -> &[u64] {
         match &self.set {
             Set::Bench(set) => set.inserts(),
@@ -151,10 +150,10 @@ impl Keys {
         }
     }
 
-    /// The key that a record index names.
+    /// Returns the key that a record index names.
     ///
     /// # Panics
-    /// There is no such record.
+    /// The record does not exist.
     pub fn key(&self, index: u64) -> u64 {
         match &self.set {
             Set::Bench(set) => set.key(index),
@@ -170,17 +169,17 @@ impl Keys {
     }
 }
 
-/// Microseconds of a day, and of a minute.
+/// Microseconds of a day and of a minute.
 const DAY: u64 = 86_400_000_000;
 const MINUTE: u64 = 60_000_000;
 const YEAR_DAYS: u64 = 364;
 
-/// Between two places of noised keys, and how far a key is off its place.
+/// Distance between two noised keys before the noise, and the largest noise.
 const NOISED_DISTANCE: u64 = 1 << 10;
 const NOISE_MAX: u64 = NOISED_DISTANCE * 256;
 
-/// Distinct keys, some to load and the others to insert, in the order drawn. `draw` is told which
-/// one it draws.
+/// Draws distinct keys, some to load and the others to insert, in the order drawn. `draw` receives
+/// the number of the draw.
 fn distinct(
     record_count: usize,
     insert_count: usize,
@@ -197,7 +196,7 @@ fn distinct(
     }
     let mut inserts = Vec::with_capacity(insert_count);
     let mut loaded = Vec::with_capacity(record_count);
-    // Which ones are inserted is drawn: each key equally likely (selection sampling).
+    // Draw which keys are inserted, each equally likely (selection sampling).
     let (mut left, mut wanted) = (drawn.len() as u64, insert_count as u64);
     for (key, _) in drawn {
         if random.below(left) < wanted {
@@ -215,7 +214,7 @@ fn distinct(
     Set::Own { loaded, inserts }
 }
 
-/// One request: mostly by the rate of its hour and weekday, one in ten in a burst.
+/// Draws one request: usually by the rate of its hour and weekday, one in ten in a burst.
 fn request(bursts: &[u64], random: &mut Random) -> u64 {
     if random.chance(100) {
         return random.choose(bursts) + random.below(MINUTE);
@@ -235,7 +234,7 @@ fn request(bursts: &[u64], random: &mut Random) -> u64 {
 mod tests {
     use super::*;
 
-    /// Promise: keys to load ascend, none is inserted as well, each is named by one index, and the
+    /// Promise: keys to load ascend, no insert key is among them, one index names each key, and the
     /// seed decides them.
     #[test]
     fn keys_are_distinct_and_all_named() {
@@ -254,7 +253,7 @@ mod tests {
         }
     }
 
-    /// Promise: nights are quieter than days, and names are read back as written.
+    /// Promise: nights have fewer requests than days, and names parse back.
     #[test]
     fn the_weblog_has_days_and_nights() {
         let keys = Keys::generate(&KeySource::Weblog, 20_000, 0, 1).expect("keys");

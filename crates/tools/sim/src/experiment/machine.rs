@@ -1,37 +1,38 @@
-//! One compute node's process: what its threads' sessions on one memory node share, as the library
-//! has it.
+//! Process of one compute node: what its threads' sessions on one memory node share, like in the
+//! library.
 
 use core::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::mpsc::{Receiver, channel};
 
-use farleaf::host::{Barrier, Host, PoolShare, ProcessKeeper};
+use farleaf::host::{Barrier, PoolShare, SequencePublisher, SessionHost};
 use farleaf::{AsyncSession, SessionOptions};
+use farleaf_base::OwnerWord;
 use farleaf_fabric::ControlError;
 use farleaf_node::sessions::{AgentEvent, Sessions};
-use farleaf_region::PoolLayout;
-use farleaf_types::OwnerWord;
+use farleaf_pool::PoolLayout;
 
 use super::ExperimentError;
 use super::plan::ModelPlan;
-use super::run::Shared;
+use super::run::ExperimentState;
 use super::server::Server;
 use crate::fabric::endpoint::{SimEndpoint, StillEndpoint};
 use crate::fabric::executor::sleep;
 use crate::fabric::world::{ClientId, SharedWorld};
 
-/// A memory node's session table. Nobody dies in a modelled world, so nobody hears its events.
+/// Session table of a memory node. No client dies in a modelled world, so nothing handles its
+/// events.
 #[derive(Debug)]
-pub(super) struct Registry {
+pub(super) struct SessionRegistry {
     sessions: RefCell<Sessions<StillEndpoint>>,
-    /// Whose sessions there are, by their words.
+    /// Clients of the sessions, by their owner words.
     clients: RefCell<BTreeMap<u64, ClientId>>,
     _events: Receiver<AgentEvent>,
 }
 
-impl Registry {
-    /// The session table of a region in which no session is alive.
+impl SessionRegistry {
+    /// Creates the session table for a node's memory in which no session is alive.
     pub(super) fn new(world: &SharedWorld, layout: &PoolLayout) -> Rc<Self> {
         let (sender, events) = channel();
         let sessions = Sessions::new(StillEndpoint::new(world), *layout.home(), sender);
@@ -42,7 +43,7 @@ impl Registry {
         })
     }
 
-    /// A session for a client.
+    /// Opens a session for a client.
     pub(super) fn open(&self, client: ClientId) -> Result<OwnerWord, ExperimentError> {
         let opened = self.sessions.borrow_mut().open(client.0);
         let owner = opened.map_err(ExperimentError::Session)?;
@@ -50,24 +51,24 @@ impl Registry {
         Ok(owner)
     }
 
-    /// Whose session it is.
+    /// Returns the client of a session.
     pub(super) fn client_of(&self, owner: OwnerWord) -> Option<ClientId> {
         self.clients.borrow().get(&owner.word()).copied()
     }
 
-    /// The session is over.
+    /// Closes a session.
     pub(super) fn close(&self, owner: OwnerWord) {
         self.sessions.borrow_mut().close(owner);
     }
 }
 
-/// A compute node's process and one memory node.
+/// Process of a compute node, for one memory node.
 #[derive(Debug)]
 pub(super) struct Machine {
     index: usize,
     share: PoolShare,
-    registry: Rc<Registry>,
-    /// What answers calls, if tables there need that.
+    registry: Rc<SessionRegistry>,
+    /// Server that answers calls, if tables of the node need it.
     server: Option<Rc<Server>>,
     world: SharedWorld,
 }
@@ -76,7 +77,7 @@ impl Machine {
     pub(super) fn new(
         index: usize,
         layout: PoolLayout,
-        (registry, server): (&Rc<Registry>, Option<&Rc<Server>>),
+        (registry, server): (&Rc<SessionRegistry>, Option<&Rc<Server>>),
         world: &SharedWorld,
     ) -> Rc<Self> {
         Rc::new(Self {
@@ -88,7 +89,7 @@ impl Machine {
         })
     }
 
-    /// An endpoint on this machine, of its `thread`-th thread.
+    /// Creates an endpoint for thread number `thread` of this machine.
     fn endpoint(&self, thread: usize) -> SimEndpoint {
         let endpoint = SimEndpoint::new(&self.world);
         let mut world = self.world.borrow_mut();
@@ -96,7 +97,7 @@ impl Machine {
         endpoint
     }
 
-    /// A thread's session on the memory node.
+    /// Opens a thread's session on the memory node.
     pub(super) fn session(
         self: &Rc<Self>,
         thread: usize,
@@ -118,15 +119,15 @@ impl Machine {
         Ok(session)
     }
 
-    /// What answers calls there.
+    /// Returns the server that answers calls.
     pub(super) fn server(&self) -> Option<&Rc<Server>> {
         self.server.as_ref()
     }
 
-    /// The process's thread: looks for new sequence numbers, and publishes for the sessions. It
-    /// shares the first client thread's core.
-    pub(super) async fn follow(self: Rc<Self>, shared: &Shared<'_>, tick_ns: u64) {
-        let keeper = ProcessKeeper::new(self.endpoint(0), &self.share, Barrier::OneThread);
+    /// Runs the process's thread: it polls for new sequence numbers and publishes for the sessions.
+    /// The thread shares the first client thread's core.
+    pub(super) async fn follow(self: Rc<Self>, shared: &ExperimentState<'_>, tick_ns: u64) {
+        let keeper = SequencePublisher::new(self.endpoint(0), &self.share, Barrier::OneThread);
         loop {
             sleep(shared.world, tick_ns).await;
             if shared.is_over() {
@@ -139,17 +140,17 @@ impl Machine {
     }
 }
 
-/// What a session stands on.
+/// Host of the sessions of a process.
 #[derive(Debug)]
 pub(super) struct Process {
     machine: Rc<Machine>,
     client: ClientId,
 }
 
-impl Host for Process {
+impl SessionHost for Process {
     type Endpoint = SimEndpoint;
 
-    /// When an experiment is over, so is its world.
+    /// The world ends with the experiment.
     const CLOSES_DROPPED_SESSIONS: bool = false;
 
     fn share(&self) -> &PoolShare {
@@ -162,8 +163,8 @@ impl Host for Process {
         Ok(())
     }
 
-    /// Machines of an experiment do not fail. While the world stands still, whoever waits lets the
-    /// node do its part.
+    /// Machines of an experiment do not fail. While virtual time stands still, a waiting session
+    /// lets the node do its part here.
     fn is_node_gone(&self, _owner: OwnerWord, _look_count: u32) -> bool {
         if let Some(server) = &self.machine.server
             && self.machine.world.borrow().is_still()

@@ -1,26 +1,25 @@
 //! Experiments: the real operations over a modelled network, measured in virtual time.
 //!
-//! The keys are split evenly over the memory nodes, each of which holds one table: key ranges, so
-//! that scans stay scans. Every client thread has a session of the library on each table, and one
-//! or more operations in flight; a machine's threads share what the threads of a process share.
-//! Clients draw operations as YCSB does (`farleaf-bench`), one after the other without a pause.
+//! The keys are divided evenly over the memory nodes, each of which has one table. The parts are
+//! key ranges, so that scans read neighboring records. Every client thread has a library session on
+//! each table, and one or more operations in flight. The threads of a machine share what the
+//! threads of a process share. Clients draw operations as YCSB does (`farleaf-bench`), one after
+//! the other without a pause.
 //!
-//! An operation's time is the network's ([`crate::nic`]) and its thread's, which has a core for
-//! itself: part of it before the operation posts anything, and part around each of its batches.
-//! Where records are inserted, each memory node retrains by the library's own code, on a core of
-//! its own, and the sessions follow. What an operation costs is told apart from what
-//! following costs;
-//! both take their time.
+//! The time of an operation consists of network time ([`crate::nic`]) and of time on its thread's
+//! own core. Part of the latter passes before the operation posts anything, and part around each of
+//! its batches. If records are inserted, each memory node retrains with the library's code on a
+//! core of its own, and the sessions follow. The costs of operations and of following are reported
+//! separately; both take time.
 //!
-//! What an operation answers is checked: a loaded key that is not found ends the experiment with an
-//! error.
+//! Answers are checked: if a loaded key is not found, the experiment ends with an error.
 //!
-//! | module | what it holds |
+//! | module | content |
 //! |---|---|
 //! | [`plan`] | one experiment as a value |
-//! | [`keys`] | which keys are loaded, asked for and inserted |
+//! | [`keys`] | keys to load, to read and to insert |
 //! | [`image`](mod@image) | memory nodes with loaded tables, to be used for many experiments |
-//! | `searched` | what leads to the leaves of such a table |
+//! | `searched` | search structures of such a table |
 //! | `machine` | a compute node's process: what its threads' sessions share |
 //! | `client` | one of its threads |
 //! | `agent` | a memory node's thread, which retrains |
@@ -45,65 +44,65 @@ mod server;
 use farleaf_bench::dataset::DatasetError;
 use farleaf_bench::workload::WorkloadError;
 use farleaf_index::{IndexError, LoadError};
-use farleaf_region::SuperblockError;
+use farleaf_pool::SuperblockError;
 
-/// Why an experiment has no result.
+/// Errors of experiments.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExperimentError {
-    /// The keys cannot be made.
+    /// The keys cannot be generated.
     #[error(transparent)]
     Dataset(#[from] DatasetError),
-    /// The workload cannot run on them.
+    /// The workload cannot run on the keys.
     #[error(transparent)]
     Workload(#[from] WorkloadError),
-    /// The region cannot be laid out.
+    /// The memory cannot be laid out.
     #[error(transparent)]
-    Region(#[from] SuperblockError),
+    Superblock(#[from] SuperblockError),
     /// A session cannot be opened, for this reason.
     #[error("a memory node refused a session: {0}")]
     Session(String),
     /// A client cannot open its table.
     #[error("a client cannot open its table: {0}")]
     Client(#[from] farleaf::Error),
-    /// The tables cannot be made, or read.
+    /// The tables cannot be created or read.
     #[error(transparent)]
     Table(#[from] IndexError),
     /// The records cannot be loaded.
     #[error(transparent)]
     Load(#[from] LoadError),
-    /// An operation failed, or answered what it must not.
+    /// An operation failed, or returned a wrong answer.
     #[error("{0}")]
     Wrong(String),
-    /// A count of the plan that no experiment can have.
+    /// A count of the plan is out of range.
     #[error("{what} = {found}: must be from {from} to {to}")]
     OutOfRange {
-        /// Of what.
+        /// Name of the count.
         what: &'static str,
-        /// What it is.
+        /// Value of the count.
         found: u64,
-        /// The least.
+        /// Least value.
         from: u64,
-        /// The most.
+        /// Greatest value.
         to: u64,
     },
-    /// The loaded tables are not made for this testbed or this work.
+    /// The tables were not loaded for this testbed or this work.
     #[error(
         "the tables were loaded for {loaded} {what} and the run needs {needed}; load them anew \
          for this testbed and these threads"
     )]
     Mismatch {
-        /// What there are too few or too many of.
+        /// Resource of which there are too few or too many.
         what: &'static str,
-        /// How many the tables are for.
+        /// Number for which the tables were loaded.
         loaded: usize,
-        /// How many the run needs.
+        /// Number that the run needs.
         needed: usize,
     },
-    /// There are no such models.
+    /// Models cannot have this error bound.
     #[error("epsilon_keys = {}: must be from 0.5 to 1024", crate::shown::number(*_0))]
     BadEpsilon(f64),
-    /// There is no such leaf.
+    /// Leaves cannot have this many slots.
     #[error("leaves have 8, 12 or 16 slots, not {0}")]
     BadSlots(u64),
 }

@@ -1,4 +1,4 @@
-//! One experiment as a value.
+//! Plans: one experiment as a value.
 
 use farleaf::ModelCache;
 use farleaf_bench::distribution::Distribution;
@@ -8,64 +8,64 @@ use farleaf_node::RetrainPolicy;
 
 use super::keys::KeySource;
 
-/// The tables of an experiment.
+/// Tables of an experiment.
 #[derive(Clone, Debug, PartialEq)]
-pub struct TablePlan {
-    /// How clients find leaves.
+pub struct ExperimentTablePlan {
+    /// Search layer of the tables.
     pub layer: LayerKind,
     /// Slots per leaf: 8, 12 or 16.
     pub slots: u64,
-    /// How full the load makes leaves, in percent.
+    /// Percentage of a leaf's slots that the load fills.
     pub fill_percent: u8,
-    /// Error bound of the models: in keys, or for `rolex` in slots of leaves, full or free.
+    /// Error bound of the models: in keys, or for `rolex` in slots of leaves, used or free.
     pub epsilon_keys: f64,
-    /// Where keys come from.
+    /// Source of the keys.
     pub keys: KeySource,
-    /// How many are loaded, over all memory nodes.
+    /// Number of records to load, over all memory nodes.
     pub record_count: usize,
-    /// How many more the tables must have room for.
+    /// Number of further records for which the tables must have space.
     pub insert_count: usize,
-    /// Of the keys, and of everything that clients draw.
+    /// Seed of the keys and of everything that clients draw.
     pub seed: u64,
 }
 
-/// What is done with them.
+/// Work of the clients.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WorkPlan {
-    /// The kinds of operations, and which records they are for.
+    /// Shares of the kinds of operations, and the records that they access.
     pub workload: WorkloadSpec,
-    /// Instead of the workload's own.
+    /// Distribution that replaces the workload's own.
     pub distribution: Option<Distribution>,
     /// Threads of each compute node.
     pub threads_per_node: usize,
-    /// Operations that each thread has under way.
+    /// Operations that each thread has in flight.
     pub in_flight_count: usize,
     /// Operations before the first window.
     pub warm_up_count: u64,
-    /// Operations of each window that is measured.
+    /// Operations of each measured window.
     pub window_counts: Vec<u64>,
-    /// Operations of each window after these, in which the same threads only read.
-    pub rest_window_counts: Vec<u64>,
-    /// How the memory nodes retrain; none: they do not, and nobody looks for new roots. Where
-    /// nothing is inserted nothing is ever due, and it changes nothing.
+    /// Operations of each later window, in which the same threads only read.
+    pub read_only_window_counts: Vec<u64>,
+    /// Retraining by the memory nodes. If `None`, they do not retrain, and clients do not poll for
+    /// new roots. Without inserts no retraining is ever due, so it changes nothing.
     pub retraining: Option<RetrainPlan>,
-    /// Of tables whose models the memory nodes train for clients.
+    /// Settings of tables whose models the memory nodes train for clients.
     pub models: ModelPlan,
 }
 
-/// How such models are used and trained.
+/// Use and training of such models.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ModelPlan {
-    /// What clients keep of them.
+    /// Models that clients cache.
     pub cache: ModelCache,
-    /// Whether one link is followed before the node is asked.
+    /// Whether a client follows one link before it asks the node.
     pub is_speculative: bool,
-    /// Threads of a memory node that train, of its cores.
+    /// Training threads of a memory node, out of its cores.
     pub train_thread_count: usize,
 }
 
 impl Default for ModelPlan {
-    /// All of them; one link; two threads, as in XStore's testbed.
+    /// All models, one link, and two threads, as in XStore's testbed.
     fn default() -> Self {
         Self {
             cache: ModelCache::All,
@@ -75,25 +75,27 @@ impl Default for ModelPlan {
     }
 }
 
-/// How memory nodes retrain: the library's policy, but for what depends on the size of the tables.
+/// Retraining by memory nodes: the library's policy, except for what depends on the size of the
+/// tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetrainPlan {
-    /// Time between two looks of a memory node's background thread, and of a client process's.
+    /// Time between two polls of a memory node's background thread, and of a client process's, in
+    /// nanoseconds.
     pub tick_ns: u64,
-    /// Leaves that are retrained together at the most, unless the table is large.
+    /// Maximal number of leaves that are retrained together, unless the table is large.
     pub leaf_count_max: u64,
-    /// Models with fewer leaves are joined with what is retrained beside them.
+    /// Models with fewer leaves than this join the retraining of a neighbor.
     pub joined_leaf_count: u64,
 }
 
 impl RetrainPlan {
-    /// The library's policy with these numbers in it.
+    /// Returns the library's policy with these numbers.
     pub fn policy(&self) -> RetrainPolicy {
         RetrainPolicy {
             leaf_count_max: self.leaf_count_max,
             joined_leaf_count: self.joined_leaf_count,
             tick_ns: self.tick_ns,
-            // Nobody is ever stopped here, and ticks come as fast as there is something due.
+            // No client ever stops here, and ticks come as fast as retrainings are due.
             asking_tick_count: u32::MAX,
             ..RetrainPolicy::DEFAULT
         }
@@ -101,28 +103,28 @@ impl RetrainPlan {
 }
 
 impl WorkPlan {
-    /// Operations in all.
+    /// Returns the total number of operations.
     pub fn operation_count(&self) -> u64 {
-        self.working_count() + self.rest_window_counts.iter().sum::<u64>()
+        self.working_count() + self.read_only_window_counts.iter().sum::<u64>()
     }
 
-    /// Operations of the workload.
+    /// Returns the number of operations of the workload.
     fn working_count(&self) -> u64 {
         self.warm_up_count + self.window_counts.iter().sum::<u64>()
     }
 
-    /// Whether memory nodes retrain meanwhile.
+    /// Returns whether memory nodes retrain meanwhile.
     pub fn retrains(&self) -> bool {
         self.retraining.is_some() && self.inserts()
     }
 
-    /// Whether anything is inserted.
+    /// Returns whether the workload inserts.
     pub fn inserts(&self) -> bool {
         self.workload.mix.share(OperationKind::Insert) > 0.0
     }
 
-    /// Insert keys that it may need: what is expected and ten standard deviations more, and one for
-    /// each operation that is under way at the end.
+    /// Returns the number of insert keys needed: the expectation plus ten standard deviations, and
+    /// one for each operation in flight at the end.
     pub fn insert_count(&self, thread_count: usize) -> u64 {
         let share = self.workload.mix.share(OperationKind::Insert);
         let expected = self.working_count() as f64 * share;
@@ -134,7 +136,7 @@ impl WorkPlan {
     }
 }
 
-/// A workload of reads and others in these shares, of 1 together; zipfian if it says nothing else.
+/// Returns a workload with these shares of operations, which add up to 1; zipfian by default.
 pub fn mixed(read: f64, update: f64, insert: f64) -> WorkloadSpec {
     WorkloadSpec {
         mix: Mix {

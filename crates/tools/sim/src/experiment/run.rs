@@ -1,4 +1,4 @@
-//! An experiment, run to its end.
+//! Runs an experiment to its end.
 
 use core::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -9,67 +9,68 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use farleaf_bench::report::{KindReport, OperationCost, RunRecorder};
 use farleaf_bench::workload::{InsertLedger, OperationKind, OperationStream, WorkloadSpec};
 use farleaf_node::retrain::Retrainer;
-use farleaf_region::PoolLayout;
+use farleaf_pool::PoolLayout;
 use serde::Serialize;
 
 use super::ExperimentError;
 use super::agent::Agent;
-use super::client::{Streams, Thread};
+use super::client::{ClientThread, Streams};
 use super::image::{Image, within};
-use super::machine::{Machine, Registry};
+use super::machine::{Machine, SessionRegistry};
 use super::plan::{WorkPlan, mixed};
 use super::server::Server;
 use super::time::{TimeParts, TimeRecorder};
 use super::training::Training;
-use crate::fabric::executor::{Ended, Tasks};
+use crate::fabric::executor::{ExecutorOutcome, Tasks};
 use crate::fabric::world::{Nanos, SharedWorld, World};
 use crate::nic::model::{NetworkModel, THREADS_PER_NODE_MAX};
 use crate::nic::network::{Network, NetworkMark, TrainedCount, Utilisation};
 use crate::nic::parts::Parts;
-use crate::random::Random;
+use farleaf_base::random::Random;
 
-/// What one window of an experiment was like. All of it is modelled.
+/// Measurement of one window of an experiment. All of it is modelled.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Measurement {
     /// Operations per second of virtual time.
     pub operations_per_s: f64,
     /// Operations of the window.
     pub operation_count: u64,
-    /// How long it lasted, in virtual time.
+    /// Duration in virtual time.
     pub duration_ns: Nanos,
-    /// Latency, round trips and bytes of each kind.
+    /// Latency, round trips and bytes of each kind of operation.
     pub kinds: BTreeMap<OperationKind, KindReport>,
-    /// Where the time of each kind went.
+    /// Time parts of each kind of operation.
     pub times: BTreeMap<OperationKind, TimeParts>,
-    /// How busy the busiest stage of each kind was.
+    /// Utilization of the busiest stage of each kind.
     pub utilisation: Utilisation,
-    /// Records in the tables at its end: those loaded, and those whose insert is acknowledged.
+    /// Records in the tables at the window's end: those loaded, and those whose insert is
+    /// acknowledged.
     pub key_count: u64,
-    /// What one session holds to find leaves, at the window's end, over these records.
+    /// Bytes per record that one session holds to find leaves, at the window's end.
     pub metadata_bytes_per_key: f64,
-    /// What the memory nodes retrained; none: they do not in this experiment.
+    /// Retraining by the memory nodes; `None` if they do not retrain.
     pub retraining: Option<Retraining>,
-    /// Keys that the memory nodes were asked for, as models did not lead to them.
+    /// Keys for which clients asked the memory nodes, since models did not lead to them.
     pub fallback_count: u64,
-    /// What the memory nodes trained for clients; none: they train nothing for them.
+    /// Training by the memory nodes for clients; `None` if they do not train.
     pub training: Option<Training>,
 }
 
-/// What all memory nodes retrained in a window.
+/// Retraining by all memory nodes in a window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Retraining {
     /// Retrainings that were committed.
     pub retraining_count: u64,
-    /// How long these took, together.
+    /// Total duration of these retrainings.
     pub time_ns: Nanos,
-    /// Leaves that models were trained on.
+    /// Leaves on which models were trained.
     pub leaf_count: u64,
-    /// Records in them.
+    /// Records in these leaves.
     pub record_count: u64,
 }
 
 impl Retraining {
-    /// Both together.
+    /// Adds the two.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self {
@@ -90,12 +91,12 @@ impl Retraining {
     }
 }
 
-/// What the threads of an experiment share.
-pub(super) struct Shared<'a> {
+/// State that the threads of an experiment share.
+pub(super) struct ExperimentState<'a> {
     pub(super) image: &'a Image,
     pub(super) world: &'a SharedWorld,
     pub(super) ledger: Arc<InsertLedger>,
-    /// Inserts that have been acknowledged, with gaps or without.
+    /// Number of acknowledged inserts, with or without gaps in their indexes.
     inserted_count: Cell<u64>,
     recorder: RefCell<RunRecorder>,
     times: RefCell<TimeRecorder>,
@@ -106,28 +107,28 @@ pub(super) struct Shared<'a> {
     /// Operation counts at which windows begin and end.
     edges: Vec<u64>,
     next_edge: Cell<usize>,
-    /// The edge from which on clients only read.
-    rest_edge: usize,
-    windows: RefCell<Vec<Window>>,
-    opened: RefCell<Option<Opened>>,
+    /// Index of the edge after which clients only read.
+    read_only_edge: usize,
+    windows: RefCell<Vec<WindowMeasures>>,
+    opened: RefCell<Option<WindowStart>>,
     failure: RefCell<Option<String>>,
     retrainers: RefCell<Vec<Rc<Retrainer>>>,
     /// Memory nodes that train models for clients.
     trainers: RefCell<Vec<Rc<Server>>>,
-    /// Tells the memory nodes that the experiment is over.
+    /// Set when the experiment is over; memory nodes then stop.
     pub(super) stop: AtomicBool,
 }
 
-/// What there had been when a window began.
-struct Opened {
+/// Counters at the start of a window.
+struct WindowStart {
     at: Nanos,
     mark: NetworkMark,
     retraining: Retraining,
     training: Training,
 }
 
-/// One window's measures.
-struct Window {
+/// Measures of one window.
+struct WindowMeasures {
     duration_ns: Nanos,
     recorder: RunRecorder,
     times: TimeRecorder,
@@ -139,24 +140,24 @@ struct Window {
     training: Option<Training>,
 }
 
-impl Shared<'_> {
+impl ExperimentState<'_> {
     pub(super) fn is_over(&self) -> bool {
         self.next_edge.get() == self.edges.len() || self.failure.borrow().is_some()
     }
 
-    /// Whether some client has not come to its end.
+    /// Returns whether some client has not ended.
     pub(super) fn is_working(&self) -> bool {
         self.working_count.get() > 0
     }
 
-    /// A client's task has ended.
+    /// Records that a client's task has ended.
     pub(super) fn end_work(&self) {
         self.working_count.update(|count| count - 1);
     }
 
-    /// Whether the windows have begun in which clients only read.
-    pub(super) fn is_resting(&self) -> bool {
-        self.next_edge.get() > self.rest_edge
+    /// Returns whether the windows have begun in which clients only read.
+    pub(super) fn is_read_only(&self) -> bool {
+        self.next_edge.get() > self.read_only_edge
     }
 
     /// Ends the experiment without a result.
@@ -165,7 +166,7 @@ impl Shared<'_> {
         self.stop.store(true, Ordering::Relaxed);
     }
 
-    /// What has been retrained until now.
+    /// Returns the retrainings so far.
     fn retrained(&self, trained: TrainedCount) -> Retraining {
         let retrainers = self.retrainers.borrow();
         let tallies = || retrainers.iter().map(|retrainer| retrainer.tally());
@@ -177,19 +178,19 @@ impl Shared<'_> {
         }
     }
 
-    /// Keys were asked for by calls.
+    /// Counts keys that were requested by calls.
     pub(super) fn count_fallbacks(&self, count: u64) {
         self.fallback_count.update(|before| before + count);
     }
 
-    /// A key is in a table that was not.
+    /// Records that an inserted key is in its table.
     pub(super) fn acknowledge(&self, insert_index: u64) {
         self.ledger.acknowledge(insert_index);
         self.inserted_count.set(self.inserted_count.get() + 1);
     }
 
-    /// Counts an operation that has ended. The session that ends a window stands for all in what it
-    /// holds.
+    /// Counts an operation that has ended. The session that ends a window represents all sessions
+    /// in the bytes that it holds.
     pub(super) fn count(
         &self,
         (kind, latency_ns, cost): (OperationKind, Nanos, OperationCost),
@@ -207,7 +208,7 @@ impl Shared<'_> {
         }
     }
 
-    /// A window ends, and the next one begins.
+    /// Ends a window and begins the next one.
     fn cross_edge(&self, metadata_bytes: u64) {
         self.next_edge.set(self.next_edge.get() + 1);
         let world = self.world.borrow();
@@ -219,7 +220,7 @@ impl Shared<'_> {
         let trained = trainers.iter().map(|server| server.training());
         let training = trained.fold(Training::default(), Training::and);
         if let Some(opened) = self.opened.take() {
-            self.windows.borrow_mut().push(Window {
+            self.windows.borrow_mut().push(WindowMeasures {
                 duration_ns: world.now() - opened.at,
                 recorder,
                 times,
@@ -231,7 +232,7 @@ impl Shared<'_> {
                 training: (!trainers.is_empty()).then(|| training.since(opened.training)),
             });
         }
-        self.opened.replace(Some(Opened {
+        self.opened.replace(Some(WindowStart {
             at: world.now(),
             mark: world.network_mark(),
             retraining,
@@ -241,10 +242,10 @@ impl Shared<'_> {
     }
 }
 
-/// A memory node's region, and its session table.
+/// Memory and session table of a memory node.
 struct Node {
     layout: PoolLayout,
-    registry: Rc<Registry>,
+    registry: Rc<SessionRegistry>,
     server: Option<Rc<Server>>,
 }
 
@@ -252,8 +253,8 @@ struct Node {
 /// numbers.
 ///
 /// # Errors
-/// The tables are not for this network or these threads; an operation failed, or answered what it
-/// must not: no numbers then.
+/// The tables do not fit this network or these threads, or an operation failed or returned a wrong
+/// answer. There are no numbers then.
 pub fn run(
     image: &Image,
     work: &WorkPlan,
@@ -269,7 +270,7 @@ pub fn run(
     let shared = shared(image, work, &world, thread_count);
     let nodes = image.partitions.iter();
     let nodes = nodes.map(|node| {
-        let registry = Registry::new(&world, &node.layout);
+        let registry = SessionRegistry::new(&world, &node.layout);
         let has_calls = image.plan.layer.has_calls();
         let server = has_calls.then(|| Server::new(&world, &node.layout, &registry, model));
         Node {
@@ -316,14 +317,17 @@ pub fn run(
     finish(&tasks, &shared)?;
     tasks.abandon();
     let windows = shared.windows.take();
-    Ok(windows.into_iter().map(Window::measurement).collect())
+    Ok(windows
+        .into_iter()
+        .map(WindowMeasures::measurement)
+        .collect())
 }
 
-/// What retrains, and what follows it. Where nothing is inserted nothing is ever due, and nobody
-/// looks.
+/// Starts the tasks that retrain, and those that follow. Without inserts no retraining is ever due,
+/// and no client polls.
 fn spawn_background<'a>(
     tasks: &Tasks<'a>,
-    shared: &'a Shared<'a>,
+    shared: &'a ExperimentState<'a>,
     work: &WorkPlan,
     (nodes, machines): (&[Node], &[Vec<Rc<Machine>>]),
 ) -> Result<(), ExperimentError> {
@@ -345,12 +349,12 @@ fn spawn_background<'a>(
 }
 
 /// Runs all tasks to their end.
-fn finish(tasks: &Tasks<'_>, shared: &Shared<'_>) -> Result<(), ExperimentError> {
+fn finish(tasks: &Tasks<'_>, shared: &ExperimentState<'_>) -> Result<(), ExperimentError> {
     let ended = tasks.run(u64::MAX);
     if let Some(what) = shared.failure.take() {
         return Err(ExperimentError::Wrong(what));
     }
-    if ended != Ended::Done {
+    if ended != ExecutorOutcome::Done {
         let what = "a client waits for something that never comes".to_owned();
         return Err(ExperimentError::Wrong(what));
     }
@@ -362,15 +366,19 @@ fn shared<'a>(
     work: &WorkPlan,
     world: &'a SharedWorld,
     thread_count: usize,
-) -> Shared<'a> {
+) -> ExperimentState<'a> {
     let mut edges = vec![work.warm_up_count.max(1)];
-    for count in work.window_counts.iter().chain(&work.rest_window_counts) {
+    for count in work
+        .window_counts
+        .iter()
+        .chain(&work.read_only_window_counts)
+    {
         edges.push(edges[edges.len() - 1] + (*count).max(1));
     }
     let insert_count = work.insert_count(thread_count);
     let insert_count = insert_count.min(image.keys.inserts().len() as u64);
     let loaded_count = image.keys.loaded().len() as u64;
-    Shared {
+    ExperimentState {
         image,
         world,
         ledger: Arc::new(InsertLedger::new(loaded_count, insert_count)),
@@ -382,7 +390,7 @@ fn shared<'a>(
         working_count: Cell::new(thread_count * work.in_flight_count),
         edges,
         next_edge: Cell::new(0),
-        rest_edge: work.window_counts.len(),
+        read_only_edge: work.window_counts.len(),
         windows: RefCell::default(),
         opened: RefCell::default(),
         failure: RefCell::default(),
@@ -392,13 +400,13 @@ fn shared<'a>(
     }
 }
 
-/// All threads, machine by turns, with their sessions and tables open.
+/// Opens sessions and tables of all threads, alternating between machines.
 async fn open_all<'a>(
-    shared: &'a Shared<'a>,
+    shared: &'a ExperimentState<'a>,
     work: &WorkPlan,
     machines: &[Vec<Rc<Machine>>],
     operation_ns: f64,
-) -> Result<Vec<Rc<Thread<'a>>>, ExperimentError> {
+) -> Result<Vec<Rc<ClientThread<'a>>>, ExperimentError> {
     let thread_count = machines.len() * work.threads_per_node;
     let mut threads = Vec::with_capacity(thread_count);
     let stream = |spec: &WorkloadSpec, thread_index: usize| {
@@ -414,13 +422,13 @@ async fn open_all<'a>(
         };
         let thread = thread_index / machines.len();
         let of = (thread, work.models);
-        let thread = Thread::open(shared, machine, of, streams, operation_ns).await?;
+        let thread = ClientThread::open(shared, machine, of, streams, operation_ns).await?;
         threads.push(Rc::new(thread));
     }
     Ok(threads)
 }
 
-/// Refuses work and networks that the tables were not loaded for.
+/// Refuses work and networks for which the tables were not loaded.
 fn check(image: &Image, work: &WorkPlan, model: &NetworkModel) -> Result<(), ExperimentError> {
     let threads_per_node = work.threads_per_node;
     within(
@@ -430,7 +438,7 @@ fn check(image: &Image, work: &WorkPlan, model: &NetworkModel) -> Result<(), Exp
         THREADS_PER_NODE_MAX,
     )?;
     within("in_flight_count", work.in_flight_count, 1, 4096)?;
-    let window_count = work.window_counts.len() + work.rest_window_counts.len();
+    let window_count = work.window_counts.len() + work.read_only_window_counts.len();
     within("windows", window_count, 1, 10_000)?;
     let node_count = model.memory.node_count.value as usize;
     let loaded = image.partitions.len();
@@ -452,7 +460,7 @@ fn check(image: &Image, work: &WorkPlan, model: &NetworkModel) -> Result<(), Exp
     Ok(())
 }
 
-impl Window {
+impl WindowMeasures {
     fn measurement(self) -> Measurement {
         let operation_count = self.recorder.operation_count();
         Measurement {

@@ -1,8 +1,9 @@
-//! What leads to the leaves of a loaded table, as a session would hold it: counted, not kept.
+//! Search structures of a loaded table, as a session would hold them: counted, not kept.
 
 use std::cell::Cell;
 use std::sync::Arc;
 
+use farleaf_base::RemoteAddr;
 use farleaf_executor::block_on;
 use farleaf_index::hint::SearchLayer;
 use farleaf_index::inner_cache::{CACHE_BYTES_DEFAULT, InnerCacheLayer};
@@ -13,22 +14,23 @@ use farleaf_index::tree::head::read_head;
 use farleaf_index::{
     IndexError, Layer, LayerKind, fg::FgLayer, rf_tree::RfTreeLayer, tree::level::Level,
 };
-use farleaf_leaf::LeafAccess;
-use farleaf_types::RemoteAddr;
+use farleaf_leaf::words::LeafAccess;
 
 use crate::fabric::endpoint::StillEndpoint;
 
-/// What a session holds of one memory node's table, before it has met anything that splits made.
+/// Bytes that a session holds for one memory node's table, before it has met anything created by
+/// splits.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Searched {
     pub(super) leaf_count: u64,
     pub(super) model_count: usize,
     pub(super) metadata_bytes: u64,
-    /// For a layer that caches inner nodes one by one: the lower fences of those that list leaves.
+    /// Low fence keys of the inner nodes that list leaves, for a layer that caches inner nodes one
+    /// by one.
     pub(super) cached_fences: Vec<u64>,
 }
 
-/// Reads it as the library does when a session opens the table.
+/// Reads the structures like the library does when a session opens the table.
 pub(super) fn searched(
     access: LeafAccess<'_, StillEndpoint>,
     kind: LayerKind,
@@ -68,7 +70,7 @@ async fn tree(
             RfTreeLayer::new(cache).metadata_bytes()
         }
         (_, Some(level_min)) => {
-            // As it is when it has met every node, as far as the budget goes.
+            // The state after the session has met every node, as far as the budget goes.
             cached_fences = level.nodes.iter().map(|node| node.low).collect();
             let mut layer = InnerCacheLayer::new(head, CACHE_BYTES_DEFAULT, level_min);
             let visit = |_, node: &_| layer.keep(node);

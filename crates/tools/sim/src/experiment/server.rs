@@ -1,81 +1,81 @@
-//! A memory node that answers calls, and trains models for clients: the library's own dispatcher,
-//! tables, worker and trainer.
+//! Memory node that answers calls and trains models for clients: the library's dispatcher, tables,
+//! worker and trainer.
 //!
-//! Requests are taken in turns of the reading thread, and each has a core for `memory.call_ns`, and
-//! `memory.call_record_ns` for each record beyond the first that it asks for: the core that is free
-//! first, less those that train; where there are no more cores than these, they share them. What
-//! it does takes effect at the end of that, at once: the time of the node's own verbs is in it.
-//! Replies go into the windows of clients, by the NICs that these use. A thread that trains takes
-//! `memory.retrain_ns_per_key` for each leaf, before its models are there.
+//! The reading thread takes requests in turns. Each request has a core for `memory.call_ns`, plus
+//! `memory.call_record_ns` for each record after the first. The core is the first free one of those
+//! that do not train; a node with no others shares the training cores. The effect happens at once
+//! at the end of that time, which includes the node's own verbs. Replies go into the windows of
+//! clients, through the NICs that these use. A training thread takes `memory.retrain_ns_per_key`
+//! for each leaf before its models are published.
 
 use core::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use farleaf_base::OwnerWord;
 use farleaf_executor::block_on;
 use farleaf_fabric::Batch;
-use farleaf_node::calls::dispatcher::Pile;
-use farleaf_node::calls::{Desk, Dispatcher, Receptionist, TableServer, Task};
-use farleaf_node::sweep::Keeper;
-use farleaf_node::xstore::{Employer, Trainer, Worker};
-use farleaf_region::PoolLayout;
-use farleaf_types::OwnerWord;
+use farleaf_node::calls::dispatcher::TaskBatch;
+use farleaf_node::calls::{Dispatcher, RingAssigner, RingRegistry, TableServer, Task};
+use farleaf_node::sweep::MemoryMaintainer;
+use farleaf_node::xstore::{SessionFactory, Trainer, Worker};
+use farleaf_pool::PoolLayout;
 
 use super::image::{Image, TABLE};
-use super::machine::Registry;
+use super::machine::SessionRegistry;
 use super::plan::ModelPlan;
-use super::run::Shared;
-use super::training::{Cores, TrainTime, Training, TrainingEmployer, TrainingTally};
+use super::run::ExperimentState;
+use super::training::{Cores, TrainTime, Training, TrainingCounters, TrainingSessionFactory};
 use crate::fabric::endpoint::{SimWindows, StillEndpoint};
 use crate::fabric::executor::{Tasks, sleep};
 use crate::fabric::world::{ClientId, Nanos, SharedWorld};
 use crate::nic::model::NetworkModel;
 use crate::nic::network::NicEnds;
 
-/// Between two looks of the reading thread at all mailboxes.
-const LOOK_INTERVAL_NS: Nanos = 200;
-/// Between two looks of a thread that trains at what is due, if nothing is.
-const TRAINER_REST_NS: Nanos = 1000;
+/// Time between two polls of all mailboxes by the reading thread.
+const POLL_INTERVAL_NS: Nanos = 200;
+/// Time between two polls of an idle training thread.
+const TRAINER_POLL_INTERVAL_NS: Nanos = 1000;
 
-/// One memory node's.
+/// Server of one memory node.
 #[derive(Debug)]
 pub(super) struct Server {
     world: SharedWorld,
     layout: PoolLayout,
-    registry: Rc<Registry>,
+    registry: Rc<SessionRegistry>,
     tables: Arc<TableServer>,
-    receptionist: Receptionist,
-    keeper: Keeper<StillEndpoint>,
+    ring_assigner: RingAssigner,
+    keeper: MemoryMaintainer<StillEndpoint>,
     dispatcher: RefCell<Dispatcher>,
-    worker: Worker<StillEmployer>,
-    /// In whose names replies are written: one for each pair of NICs that clients use.
+    worker: Worker<StillSessionFactory>,
+    /// Clients on whose behalf replies are written: one for each pair of NICs that clients use.
     writers: Vec<(NicEnds, ClientId)>,
     cores: Rc<Cores>,
     call_ns: f64,
     call_record_ns: f64,
     train_ns_per_leaf: f64,
-    tally: TrainingTally,
+    tally: TrainingCounters,
     is_loaded: Cell<bool>,
 }
 
-/// Gives the node's workers sessions for which the world stands still.
+/// Gives the node's workers sessions for which virtual time stands still.
 #[derive(Debug)]
-struct StillEmployer {
+struct StillSessionFactory {
     world: SharedWorld,
-    registry: Rc<Registry>,
+    registry: Rc<SessionRegistry>,
 }
 
-impl Employer for StillEmployer {
+impl SessionFactory for StillSessionFactory {
     type Endpoint = StillEndpoint;
 
-    fn hire(&self) -> Result<(StillEndpoint, OwnerWord), String> {
+    fn open_worker_session(&self) -> Result<(StillEndpoint, OwnerWord), String> {
         let endpoint = StillEndpoint::new(&self.world);
         let owner = self.registry.open(endpoint.client());
         let owner = owner.map_err(|error| error.to_string())?;
         Ok((endpoint, owner))
     }
 
-    fn dismiss(&self, owner: OwnerWord) {
+    fn end_worker_session(&self, owner: OwnerWord) {
         self.registry.close(owner);
     }
 }
@@ -84,13 +84,13 @@ impl Server {
     pub(super) fn new(
         world: &SharedWorld,
         layout: &PoolLayout,
-        registry: &Rc<Registry>,
+        registry: &Rc<SessionRegistry>,
         model: &NetworkModel,
     ) -> Rc<Self> {
-        let desk = Arc::<Desk>::default();
+        let ring_registry = Arc::<RingRegistry>::default();
         let tables = Arc::new(TableServer::new(u64::MAX));
-        let receptionist = Receptionist::new(Arc::clone(&desk), Arc::clone(&tables));
-        let keeper = Keeper {
+        let ring_assigner = RingAssigner::new(Arc::clone(&ring_registry), Arc::clone(&tables));
+        let keeper = MemoryMaintainer {
             blocks: farleaf_node::sweep::BlockSweepers::default(),
             endpoint: StillEndpoint::new(world),
             layout: layout.clone(),
@@ -102,9 +102,9 @@ impl Server {
             world: SharedWorld::clone(world),
             layout: layout.clone(),
             registry: Rc::clone(registry),
-            receptionist,
+            ring_assigner,
             keeper,
-            dispatcher: RefCell::new(Dispatcher::new(desk)),
+            dispatcher: RefCell::new(Dispatcher::new(ring_registry)),
             worker,
             tables,
             writers,
@@ -112,27 +112,27 @@ impl Server {
             call_ns: model.memory.call_ns.value,
             call_record_ns: model.memory.call_record_ns.value,
             train_ns_per_leaf: model.memory.retrain_ns_per_key.value,
-            tally: TrainingTally::default(),
+            tally: TrainingCounters::default(),
             is_loaded: Cell::new(false),
         })
     }
 
-    /// The keys that the node's own table is to be loaded with, for who asks first.
+    /// Takes the keys with which the node's own table is loaded; the first caller gets them.
     pub(super) fn take_loading<'a>(&self, image: &'a Image) -> Option<&'a [u64]> {
         let is_first = !self.is_loaded.replace(true);
         (is_first && !image.plan.layer.has_leaves()).then(|| image.part(self.layout.node))
     }
 
-    /// Gives rings to who wants some, and answers all requests, at once.
+    /// Gives rings to the sessions that request them, and answers all requests, at once.
     pub(super) fn answer_still(&self) {
-        let ticked = block_on(self.receptionist.tick(&self.keeper), || 0);
-        ticked.expect("inside the region");
+        let ticked = block_on(self.ring_assigner.tick(&self.keeper), || 0);
+        ticked.expect("inside the memory");
         for task in self.take(true) {
             self.answer(task, true);
         }
     }
 
-    /// Trains all that is due, at once.
+    /// Executes all due training at once.
     pub(super) fn train_still(&self) {
         let way = (&self.layout, &self.registry);
         let trainer = Trainer::new(worker(&self.world, way, &self.tables));
@@ -140,10 +140,10 @@ impl Server {
             let trained = block_on(trainer.train_next(), || 0);
             trained.expect("there is room for models");
         }
-        block_on(trainer.worker().close(), || 0).expect("inside the region");
+        block_on(trainer.worker().close(), || 0).expect("inside the memory");
     }
 
-    /// What it has trained in time until now.
+    /// Returns the training in time so far.
     pub(super) fn training(&self) -> Training {
         self.note_due();
         self.tally.done()
@@ -154,7 +154,7 @@ impl Server {
         self.tally.note_due(now, self.tables.leaves().due_count());
     }
 
-    /// A key of each sub-model.
+    /// Returns one key of each sub-model.
     pub(super) fn sub_model_begins(&self) -> Vec<u64> {
         let table = self.tables.leaves().get(TABLE);
         let models = table.and_then(|table| table.built()?.models());
@@ -166,11 +166,11 @@ impl Server {
         spans.map(|span| *span.start()).collect()
     }
 
-    /// Answers and trains in time, until the experiment is over.
+    /// Starts the tasks that answer and train in time, until the experiment is over.
     pub(super) fn start<'a>(
         self: &Rc<Self>,
         tasks: &Rc<Tasks<'a>>,
-        shared: &'a Shared<'a>,
+        shared: &'a ExperimentState<'a>,
         models: ModelPlan,
     ) {
         let (own, crew) = (Rc::clone(self), Rc::clone(tasks));
@@ -179,7 +179,7 @@ impl Server {
         } else {
             0
         };
-        let has_own_cores = train_count == 0 || self.cores.give_away(train_count);
+        let has_own_cores = train_count == 0 || self.cores.reserve(train_count);
         let time = Rc::new(TrainTime {
             ns_per_leaf: self.train_ns_per_leaf,
             cores: (!has_own_cores).then(|| Rc::clone(&self.cores)),
@@ -192,8 +192,8 @@ impl Server {
         }
     }
 
-    async fn serve<'a>(self: &Rc<Self>, shared: &'a Shared<'a>, crew: &Rc<Tasks<'a>>) {
-        // Whoever has called is answered.
+    async fn serve<'a>(self: &Rc<Self>, shared: &'a ExperimentState<'a>, crew: &Rc<Tasks<'a>>) {
+        // Each caller gets its reply.
         while shared.is_working() {
             for task in self.take(false) {
                 let own = Rc::clone(self);
@@ -203,7 +203,7 @@ impl Server {
                     own.note_due();
                 });
             }
-            sleep(&self.world, LOOK_INTERVAL_NS).await;
+            sleep(&self.world, POLL_INTERVAL_NS).await;
         }
     }
 
@@ -212,14 +212,14 @@ impl Server {
         (self.call_ns + more_count as f64 * self.call_record_ns) as Nanos
     }
 
-    async fn train(&self, shared: &Shared<'_>, time: Rc<TrainTime>) {
-        let employer = TrainingEmployer {
+    async fn train(&self, shared: &ExperimentState<'_>, time: Rc<TrainTime>) {
+        let session_factory = TrainingSessionFactory {
             world: SharedWorld::clone(&self.world),
             registry: Rc::clone(&self.registry),
             time,
         };
         let leaves = Arc::clone(self.tables.leaves());
-        let trainer = Trainer::new(Worker::new(employer, self.layout.clone(), leaves));
+        let trainer = Trainer::new(Worker::new(session_factory, self.layout.clone(), leaves));
         let counts = || (trainer.sub_model_count(), trainer.point_count());
         while !shared.is_over() {
             let before = counts();
@@ -237,8 +237,8 @@ impl Server {
             self.note_due();
             match trained {
                 Ok(true) => {}
-                // Nothing is due, or others train it.
-                Ok(false) => sleep(&self.world, TRAINER_REST_NS).await,
+                // Nothing is due, or other threads train it.
+                Ok(false) => sleep(&self.world, TRAINER_POLL_INTERVAL_NS).await,
                 Err(error) => {
                     return shared.fail(format!("a memory node cannot train models: {error}"));
                 }
@@ -246,9 +246,9 @@ impl Server {
         }
     }
 
-    /// What can be read of all mailboxes.
+    /// Reads all mailboxes and returns their requests.
     fn take(&self, is_still: bool) -> Vec<Task> {
-        let mut pile = Pile {
+        let mut pile = TaskBatch {
             tasks: Vec::new(),
             count_max: usize::MAX,
         };
@@ -265,11 +265,11 @@ impl Server {
         let way = (&self.keeper.endpoint, &self.layout, &windows);
         let mut batch = Batch::new();
         let answered = task.answer(way, &mut batch, (&self.tables, &self.worker));
-        block_on(answered, || 0).expect("inside the region");
+        block_on(answered, || 0).expect("inside the memory");
     }
 
-    /// A reply leaves by the NIC that its session's requests come by, and comes by the one that
-    /// they leave by.
+    /// A reply leaves by the NIC through which its session's requests arrive, and arrives by the
+    /// one through which they leave.
     fn windows(&self, is_still: bool) -> impl farleaf_fabric::Windows {
         SimWindows {
             world: &self.world,
@@ -286,7 +286,7 @@ impl Server {
     }
 }
 
-/// Somebody on a memory node for each pair of NICs that clients use.
+/// Creates a client on the memory node for each pair of NICs that clients use.
 fn writers(world: &SharedWorld, node: usize, model: &NetworkModel) -> Vec<(NicEnds, ClientId)> {
     let counts = [&model.memory.nics_per_node, &model.compute.nics_per_node];
     let [memory_count, compute_count] = counts.map(|it| it.value as usize);
@@ -306,12 +306,12 @@ fn writers(world: &SharedWorld, node: usize, model: &NetworkModel) -> Vec<(NicEn
 
 fn worker(
     world: &SharedWorld,
-    (layout, registry): (&PoolLayout, &Rc<Registry>),
+    (layout, registry): (&PoolLayout, &Rc<SessionRegistry>),
     tables: &TableServer,
-) -> Worker<StillEmployer> {
-    let employer = StillEmployer {
+) -> Worker<StillSessionFactory> {
+    let session_factory = StillSessionFactory {
         world: SharedWorld::clone(world),
         registry: Rc::clone(registry),
     };
-    Worker::new(employer, layout.clone(), Arc::clone(tables.leaves()))
+    Worker::new(session_factory, layout.clone(), Arc::clone(tables.leaves()))
 }

@@ -1,4 +1,4 @@
-//! Where the time of operations went, over a window.
+//! Time parts of operations, over a window.
 
 use std::collections::BTreeMap;
 
@@ -8,25 +8,25 @@ use serde::Serialize;
 use crate::fabric::world::Nanos;
 use crate::nic::parts::Parts;
 
-/// Where the time of one operation went, in the mean over a window. Together they are its latency.
+/// Mean parts of an operation's time over a window. Their sum is its latency.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct TimeParts {
-    /// The client thread's processor, but for checksums.
+    /// Client thread's processor, without checksums.
     pub processor_ns: f64,
-    /// The processor, over the checksums of what was read.
+    /// Processor, for checksums of data that was read.
     pub checksum_ns: f64,
     /// NICs at both ends and their links.
     pub nic_ns: f64,
-    /// From NIC to NIC.
+    /// Wire from NIC to NIC.
     pub wire_ns: f64,
-    /// Waiting for processor, NICs, links and locking tables.
+    /// Queues for processor, NICs, links and locking tables.
     pub queue_ns: f64,
     /// Everything else: backing off from locks that others hold.
     pub backoff_ns: f64,
 }
 
 impl TimeParts {
-    /// Each under its name in files and its name for people.
+    /// Returns each part with its name in files and its name for people.
     pub fn named(&self) -> [(&'static str, &'static str, f64); 6] {
         [
             ("processor_ns_mean", "processor", self.processor_ns),
@@ -38,13 +38,13 @@ impl TimeParts {
         ]
     }
 
-    /// All of it: the mean latency.
+    /// Returns the sum: the mean latency.
     pub fn total_ns(&self) -> f64 {
         self.named().iter().map(|(.., nanos)| nanos).sum()
     }
 }
 
-/// Adds up where operations' time went.
+/// Adds up the time parts of operations.
 #[derive(Clone, Debug, Default)]
 pub(super) struct TimeRecorder(BTreeMap<OperationKind, Total>);
 

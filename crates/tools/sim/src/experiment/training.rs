@@ -1,34 +1,34 @@
-//! A memory node's threads that train models for clients, in time: the library's own trainer, whose
-//! training takes a core as long as the testbed says before anything of it is written.
+//! Threads of a memory node that train models for clients, in time: the library's own trainer. Its
+//! training takes a core for the time that the testbed states, before any model is written.
 
 use core::cell::{Cell, RefCell};
 use std::rc::Rc;
 
+use farleaf_base::{NodeId, OwnerWord};
 use farleaf_fabric::{Batch, BatchError, Counters, Endpoint, ProtocolCheck};
-use farleaf_node::xstore::Employer;
-use farleaf_types::{NodeId, OwnerWord};
+use farleaf_node::xstore::SessionFactory;
 use serde::Serialize;
 
-use super::machine::Registry;
+use super::machine::SessionRegistry;
 use crate::fabric::endpoint::StillEndpoint;
 use crate::fabric::executor::sleep;
 use crate::fabric::world::{Nanos, SharedWorld};
 
-/// What all memory nodes trained in a window.
+/// Training by all memory nodes in a window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Training {
-    /// What was due and is trained: sub-models, or all of them at once.
+    /// Training tasks done: sub-models, or all of them at once.
     pub done_count: u64,
-    /// Sub-models.
+    /// Sub-models trained.
     pub sub_model_count: u64,
-    /// Leaves that they were fitted to.
+    /// Leaves to which they were fitted.
     pub leaf_count: u64,
-    /// How long everything that was due has been so, until it was trained, together.
+    /// Total time between becoming due and being trained, in nanoseconds.
     pub waited_ns: u64,
 }
 
 impl Training {
-    /// Both together.
+    /// Adds the two.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self {
@@ -39,7 +39,7 @@ impl Training {
         }
     }
 
-    /// What has been trained since then.
+    /// Returns the difference from an earlier count.
     #[must_use]
     pub fn since(self, before: Self) -> Self {
         Self {
@@ -50,26 +50,26 @@ impl Training {
         }
     }
 
-    /// How long something is due until it is trained, in the mean; none: nothing was trained. What
-    /// is due at any time, over what is trained in so long (Little's law): right where as much
-    /// becomes due as is trained.
+    /// Returns the mean time between becoming due and being trained; `None` if nothing was trained.
+    /// The mean is the number of due tasks over the rate of training (Little's law), which holds
+    /// when as much becomes due as is trained.
     pub fn waited_ns_mean(&self) -> Option<f64> {
         (self.done_count > 0).then(|| self.waited_ns as f64 / self.done_count as f64)
     }
 }
 
-/// What a memory node has trained, and how long it was due.
+/// Training of a memory node, and how long it was due.
 #[derive(Debug, Default)]
-pub(super) struct TrainingTally {
+pub(super) struct TrainingCounters {
     done: Cell<Training>,
-    /// What is being trained.
+    /// Number of tasks in training.
     under_way_count: Cell<usize>,
-    /// How much was due or being trained when that changed last, and when.
+    /// Number of tasks due or in training at the last change, and the time of that change.
     due: Cell<(usize, Nanos)>,
 }
 
-impl TrainingTally {
-    /// So much is due now, beside what is being trained.
+impl TrainingCounters {
+    /// Records the number of due tasks besides those in training.
     pub(super) fn note_due(&self, now: Nanos, due_count: usize) {
         let count = due_count + self.under_way_count.get();
         let (before, since) = self.due.replace((count, now));
@@ -78,33 +78,33 @@ impl TrainingTally {
         self.done.set(done);
     }
 
-    /// A thread takes something that is due, if there is something.
+    /// Records that a thread takes a due task, if there is one.
     pub(super) fn begin(&self) {
         self.under_way_count.update(|count| count + 1);
     }
 
-    /// It is trained, or there was nothing.
+    /// Records that a task is trained, or that there was none.
     pub(super) fn end(&self, trained: Training) {
         self.under_way_count.update(|count| count - 1);
         self.done.set(self.done.get().and(trained));
     }
 
-    /// Until now.
+    /// Returns the training so far.
     pub(super) fn done(&self) -> Training {
         self.done.get()
     }
 }
 
-/// Cores of a memory node, each with what it has been given.
+/// Cores of a memory node, each with its scheduled work.
 #[derive(Debug)]
 pub(super) struct Cores {
     world: SharedWorld,
-    /// When each has done that.
+    /// Time at which each core is free.
     free_at: RefCell<Vec<Nanos>>,
 }
 
 impl Cores {
-    /// So many, idle.
+    /// Creates this many idle cores.
     pub(super) fn new(world: &SharedWorld, count: usize) -> Rc<Self> {
         Rc::new(Self {
             world: SharedWorld::clone(world),
@@ -112,8 +112,8 @@ impl Cores {
         })
     }
 
-    /// Others get so many for themselves; false: there are no more than these.
-    pub(super) fn give_away(&self, count: usize) -> bool {
+    /// Reserves cores for other work; false if there are no more than these.
+    pub(super) fn reserve(&self, count: usize) -> bool {
         let mut free_at = self.free_at.borrow_mut();
         let Some(left) = free_at.len().checked_sub(count).filter(|left| *left > 0) else {
             return false;
@@ -122,8 +122,7 @@ impl Cores {
         true
     }
 
-    /// Gives the core that is free first something to do; returns how long it takes until that is
-    /// done.
+    /// Schedules work on the core that is free first. Returns the time until it is done.
     pub(super) fn take(&self, duration_ns: Nanos) -> Nanos {
         let now = self.world.borrow().now();
         let mut free_at = self.free_at.borrow_mut();
@@ -133,16 +132,16 @@ impl Cores {
     }
 }
 
-/// How long training takes.
+/// Time that training takes.
 #[derive(Debug)]
 pub(super) struct TrainTime {
     pub(super) ns_per_leaf: f64,
-    /// None: each thread has a core for itself.
+    /// Cores of the node; if `None`, each thread has a core for itself.
     pub(super) cores: Option<Rc<Cores>>,
 }
 
-/// A trainer's way to its node's memory, for which the world stands still but for what it has
-/// trained since its last batch: that comes first.
+/// Trainer's endpoint for its node's memory. Virtual time stands still for it, but the time of the
+/// training since its last batch passes first.
 #[derive(Debug)]
 pub(super) struct TrainingEndpoint {
     world: SharedWorld,
@@ -168,8 +167,8 @@ impl Endpoint for TrainingEndpoint {
         self.owed_leaf_count.update(|count| count + leaf_count);
     }
 
-    fn leaves_out(&self, check: ProtocolCheck) -> bool {
-        self.still.leaves_out(check)
+    fn skips_check(&self, check: ProtocolCheck) -> bool {
+        self.still.skips_check(check)
     }
 
     fn poll_completions(&self) -> usize {
@@ -180,23 +179,23 @@ impl Endpoint for TrainingEndpoint {
         self.still.counters()
     }
 
-    fn region_word_count(&self, node: NodeId) -> Option<u64> {
-        self.still.region_word_count(node)
+    fn memory_word_count(&self, node: NodeId) -> Option<u64> {
+        self.still.memory_word_count(node)
     }
 }
 
 /// Gives trainers sessions.
 #[derive(Debug)]
-pub(super) struct TrainingEmployer {
+pub(super) struct TrainingSessionFactory {
     pub(super) world: SharedWorld,
-    pub(super) registry: Rc<Registry>,
+    pub(super) registry: Rc<SessionRegistry>,
     pub(super) time: Rc<TrainTime>,
 }
 
-impl Employer for TrainingEmployer {
+impl SessionFactory for TrainingSessionFactory {
     type Endpoint = TrainingEndpoint;
 
-    fn hire(&self) -> Result<(TrainingEndpoint, OwnerWord), String> {
+    fn open_worker_session(&self) -> Result<(TrainingEndpoint, OwnerWord), String> {
         let still = StillEndpoint::new(&self.world);
         let owner = self.registry.open(still.client());
         let owner = owner.map_err(|error| error.to_string())?;
@@ -209,7 +208,7 @@ impl Employer for TrainingEmployer {
         Ok((endpoint, owner))
     }
 
-    fn dismiss(&self, owner: OwnerWord) {
+    fn end_worker_session(&self, owner: OwnerWord) {
         self.registry.close(owner);
     }
 }

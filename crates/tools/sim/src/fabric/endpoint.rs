@@ -1,4 +1,4 @@
-//! A client's way into the world.
+//! Endpoints of clients in the simulated fabric.
 
 use core::cell::{Cell, RefCell};
 use core::future::Future;
@@ -6,34 +6,34 @@ use core::pin::Pin;
 use core::task::{Context, Poll};
 use std::sync::Arc;
 
+use farleaf_base::{NodeId, OwnerWord};
 use farleaf_fabric::{
     Batch, BatchError, Counters, Endpoint, ProtocolCheck, ProtocolPhase, Windows,
 };
-use farleaf_region::members::{MemberState, Members};
-use farleaf_types::{NodeId, OwnerWord};
+use farleaf_pool::members::{MemberState, Members};
 
 use super::world::{ClientId, ClientLife, SharedWorld};
 use crate::plant::Plant;
 
-/// One client's endpoint, whose batches take virtual time and meet everything that the contract
-/// allows.
+/// Endpoint of one client, whose batches take virtual time and are subject to everything that the
+/// contract permits.
 #[derive(Debug)]
 pub struct SimEndpoint {
     world: SharedWorld,
     client: Cell<ClientId>,
     counters: Counters,
     plant: Option<Plant>,
-    /// What its process knows of the pool's nodes.
+    /// Membership view of the client's process.
     members: RefCell<Option<Arc<Members>>>,
 }
 
 impl SimEndpoint {
-    /// The endpoint of a new client.
+    /// Creates an endpoint of a new client.
     pub fn new(world: &SharedWorld) -> Self {
         Self::with_plant(world, None)
     }
 
-    /// The endpoint of a new client whose code has a bug.
+    /// Creates an endpoint of a new client whose code has a planted bug.
     pub fn with_plant(world: &SharedWorld, plant: Option<Plant>) -> Self {
         let client = world.borrow_mut().add_client();
         Self {
@@ -45,8 +45,8 @@ impl SimEndpoint {
         }
     }
 
-    /// Its process's knowledge of the pool's nodes: it has that asked as soon as a node does not
-    /// answer, so who is told that one is lost knows it.
+    /// Attaches the membership view of the client's process. It is refreshed as soon as a node does
+    /// not answer, so that an operation that reports a lost node has it in its view.
     pub fn belongs_to(&self, members: &Arc<Members>) {
         self.members.replace(Some(Arc::clone(members)));
     }
@@ -60,12 +60,12 @@ impl SimEndpoint {
         }
     }
 
-    /// Whose verbs it posts.
+    /// Returns the client whose verbs it posts.
     pub fn client(&self) -> ClientId {
         self.client.get()
     }
 
-    /// Gets a new connection if the old one broke: in the world's eyes it is another client from
+    /// Reconnects if the old connection broke. To the simulator the endpoint is another client from
     /// now on.
     pub fn reconnect(&self) {
         let mut world = self.world.borrow_mut();
@@ -87,7 +87,7 @@ impl Endpoint for SimEndpoint {
         }
     }
 
-    fn leaves_out(&self, check: ProtocolCheck) -> bool {
+    fn skips_check(&self, check: ProtocolCheck) -> bool {
         self.plant.and_then(Plant::left_out) == Some(check)
     }
 
@@ -137,12 +137,12 @@ impl Endpoint for SimEndpoint {
         &self.counters
     }
 
-    fn region_word_count(&self, node: NodeId) -> Option<u64> {
-        self.world.borrow().region_word_count(node)
+    fn memory_word_count(&self, node: NodeId) -> Option<u64> {
+        self.world.borrow().memory_word_count(node)
     }
 }
 
-/// A batch on its way. Dropping it lets the verbs go on: they are posted.
+/// Batch in flight. Dropping it does not stop its verbs, which are posted.
 struct Execution<'a> {
     endpoint: &'a SimEndpoint,
     batch: &'a mut Batch,
@@ -176,7 +176,7 @@ impl Future for Execution<'_> {
             this.posted = Some(posted);
             return Poll::Pending;
         };
-        let Some(landed) = world.take_landed(posted) else {
+        let Some(landed) = world.take_outcome(posted) else {
             return Poll::Pending;
         };
         words.copy_from_slice(&landed.words);
@@ -191,7 +191,7 @@ impl Future for Execution<'_> {
     }
 }
 
-/// An endpoint that the world stands still for: for the node's session table, and for audits.
+/// Endpoint for which virtual time stands still: for the node's session table, and for audits.
 #[derive(Debug)]
 pub struct StillEndpoint {
     world: SharedWorld,
@@ -201,12 +201,12 @@ pub struct StillEndpoint {
 }
 
 impl StillEndpoint {
-    /// The endpoint of a new client.
+    /// Creates an endpoint of a new client.
     pub fn new(world: &SharedWorld) -> Self {
         Self::with_plant(world, None)
     }
 
-    /// The same, for code in which a check may be left out.
+    /// Creates an endpoint of a new client whose code omits a check.
     pub fn with_plant(world: &SharedWorld, plant: Option<Plant>) -> Self {
         let client = world.borrow_mut().add_client();
         Self {
@@ -217,7 +217,7 @@ impl StillEndpoint {
         }
     }
 
-    /// Whose verbs it posts.
+    /// Returns the client whose verbs it posts.
     pub fn client(&self) -> ClientId {
         self.client
     }
@@ -234,14 +234,14 @@ impl StillEndpoint {
     }
 }
 
-/// Writes into windows in the name of an endpoint on the node (F10).
+/// Writes into windows on behalf of an endpoint of the node (FABRIC-10).
 #[derive(Debug)]
 pub struct SimWindows<'a, F> {
-    /// The world.
+    /// Simulated world.
     pub world: &'a SharedWorld,
-    /// Whether the world stands still for it.
+    /// Whether virtual time stands still for the writes.
     pub is_still: bool,
-    /// Which client has a session, and in whose name it is written to.
+    /// Returns the client of a session, and the client on whose behalf it is written to.
     pub ends_of: F,
 }
 
@@ -279,11 +279,11 @@ impl Endpoint for StillEndpoint {
         &self.counters
     }
 
-    fn leaves_out(&self, check: ProtocolCheck) -> bool {
+    fn skips_check(&self, check: ProtocolCheck) -> bool {
         self.plant.and_then(Plant::left_out) == Some(check)
     }
 
-    fn region_word_count(&self, node: NodeId) -> Option<u64> {
-        self.world.borrow().region_word_count(node)
+    fn memory_word_count(&self, node: NodeId) -> Option<u64> {
+        self.world.borrow().memory_word_count(node)
     }
 }

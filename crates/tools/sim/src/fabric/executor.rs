@@ -1,9 +1,9 @@
-//! Tasks in virtual time, on one thread.
+//! Executor: tasks in virtual time, on one thread.
 //!
-//! The scheduler is the world's list of what is due: a task is polled when its batch is complete,
-//! when its sleep is over, or, if it woke itself (it backs off from a lock), a drawn moment later.
-//! So tasks run in an order that only the seed decides, and a task can be held up as long as the
-//! seed likes.
+//! The schedule is the world's list of due events. A task is polled when its batch is complete or
+//! its sleep is over. A task that woke itself, since it backs off from a lock, is polled after a
+//! random delay. The seed alone decides the order in which tasks run, and may delay a task
+//! arbitrarily.
 
 use core::cell::RefCell;
 use core::future::{Future, poll_fn};
@@ -17,38 +17,38 @@ use std::task::Wake;
 
 use farleaf_executor::RestScope;
 
-use super::world::{ClientId, Due, Nanos, SharedWorld, Step, TaskId, Wanted};
+use super::world::{ClientId, DueEvent, Nanos, SharedWorld, Step, TaskId, WantedBatches};
 
 type Task<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
 
-/// The tasks of one run.
+/// Tasks of one run.
 pub struct Tasks<'a> {
     world: SharedWorld,
-    /// None: it has ended, or is being polled.
+    /// Tasks by id; `None` if a task has ended or is being polled.
     list: RefCell<Vec<Option<Task<'a>>>>,
-    woken: Arc<Woken>,
+    woken: Arc<WakeFlag>,
     /// Tasks that do not run before a moment.
     paused: RefCell<BTreeMap<TaskId, Nanos>>,
 }
 
 /// Whether the task that is being polled woke itself.
 #[derive(Debug, Default)]
-struct Woken(AtomicBool);
+struct WakeFlag(AtomicBool);
 
-impl Wake for Woken {
+impl Wake for WakeFlag {
     fn wake(self: Arc<Self>) {
         self.0.store(true, Ordering::Relaxed);
     }
 }
 
-/// How a run of tasks ended.
+/// Outcome of a run of tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
+pub enum ExecutorOutcome {
     /// All tasks are done.
     Done,
-    /// Nothing is due, and some task is not done: it waits for something that never comes.
+    /// No event is due, and some task is not done: it waits for something that never comes.
     Stuck,
-    /// So much happened that nobody believes it will end.
+    /// The step limit was reached; the run would probably never end.
     Endless,
 }
 
@@ -59,7 +59,7 @@ impl core::fmt::Debug for Tasks<'_> {
 }
 
 impl<'a> Tasks<'a> {
-    /// None yet.
+    /// Creates an executor without tasks.
     pub fn new(world: &SharedWorld) -> Rc<Self> {
         Rc::new(Self {
             world: SharedWorld::clone(world),
@@ -69,28 +69,28 @@ impl<'a> Tasks<'a> {
         })
     }
 
-    /// Adds a task, which is polled first after a moment.
+    /// Adds a task, which is first polled after a random delay.
     pub fn spawn(&self, task: impl Future<Output = ()> + 'a) -> TaskId {
         let after = self.world.borrow_mut().random().magnitude(1000);
         self.spawn_after(after, task)
     }
 
-    /// Adds a task, which is polled first after so long, whatever the seed says.
+    /// Adds a task, which is first polled after this time, whatever the seed.
     pub fn spawn_after(&self, after: Nanos, task: impl Future<Output = ()> + 'a) -> TaskId {
         let mut tasks = self.list.borrow_mut();
         tasks.push(Some(Box::pin(task)));
         let id = TaskId(tasks.len() as u32 - 1);
         let mut world = self.world.borrow_mut();
         let at = world.now() + after;
-        world.schedule(at, Due::Poll(id));
+        world.schedule(at, DueEvent::Poll(id));
         id
     }
 
-    /// Stops a task for ever, wherever it is, and returns whether it had not ended. What it posted
-    /// goes on.
+    /// Stops a task forever, at any point, and returns whether it had not ended. Posted verbs
+    /// continue.
     pub fn kill(&self, task: TaskId) -> bool {
         let stopped = self.list.borrow_mut()[task.0 as usize].take();
-        // What it drops on the way may post, too; nobody waits for that.
+        // What the drop posts is not awaited by any task.
         stopped.is_some()
     }
 
@@ -100,30 +100,32 @@ impl<'a> Tasks<'a> {
         self.paused.borrow_mut().extend(tasks);
     }
 
-    /// Stops everything that still waits.
+    /// Stops all tasks that still wait.
     pub fn abandon(&self) {
         let left = self.list.take();
         drop(left);
     }
 
-    /// Runs until all tasks are done, or `step_count_max` things have happened.
-    pub fn run(&self, step_count_max: u64) -> Ended {
+    /// Runs until all tasks are done, or for `step_count_max` steps.
+    pub fn run(&self, step_count_max: u64) -> ExecutorOutcome {
         for _ in 0..step_count_max {
             let step = self.world.borrow_mut().step();
             match step {
                 Step::Poll(task) => self.poll(task),
                 Step::Happened => {}
-                Step::Over if self.list.borrow().iter().all(Option::is_none) => return Ended::Done,
-                Step::Over => return Ended::Stuck,
+                Step::Over if self.list.borrow().iter().all(Option::is_none) => {
+                    return ExecutorOutcome::Done;
+                }
+                Step::Over => return ExecutorOutcome::Stuck,
             }
         }
-        Ended::Endless
+        ExecutorOutcome::Endless
     }
 
     fn poll(&self, id: TaskId) {
         let until = self.paused.borrow().get(&id).copied().unwrap_or(0);
         if until > self.world.borrow().now() {
-            self.world.borrow_mut().schedule(until, Due::Poll(id));
+            self.world.borrow_mut().schedule(until, DueEvent::Poll(id));
             return;
         }
         // Taken out: a task may spawn and kill others.
@@ -144,7 +146,7 @@ impl<'a> Tasks<'a> {
         }
         if self.woken.0.load(Ordering::Relaxed) {
             let at = world.now() + world.backoff_turn();
-            world.schedule(at, Due::Poll(id));
+            world.schedule(at, DueEvent::Poll(id));
         }
         drop(world);
         self.list.borrow_mut()[id.0 as usize] = Some(task);
@@ -163,20 +165,20 @@ pub async fn sleep(world: &SharedWorld, duration: Nanos) {
         if !is_scheduled {
             is_scheduled = true;
             let task = world.current.expect("only tasks sleep");
-            world.schedule(until, Due::Poll(task));
+            world.schedule(until, DueEvent::Poll(task));
         }
         Poll::Pending
     })
     .await;
 }
 
-/// Waits for a moment between the effects of a batch of a client: of the `number`-th, from 1, that
-/// is wanted. Or until the client posts no more.
+/// Waits for a moment between the effects of a client's batch: the `number`-th wanted one, counted
+/// from 1. Also ends when the client posts no more.
 pub async fn sleep_until_during(
     world: &SharedWorld,
     client: ClientId,
     number: u64,
-    wanted: Wanted,
+    wanted: WantedBatches,
 ) {
     let mut is_watching = false;
     poll_fn(|_| {

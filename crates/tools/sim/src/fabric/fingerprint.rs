@@ -1,11 +1,11 @@
-//! Whether the same happened in two runs.
+//! Fingerprints: comparison of two runs.
 
-/// A number that two runs share only if the same happened in both, in the same order.
+/// Hash of all events of a run, in their order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fingerprint(pub u64);
 
 impl Fingerprint {
-    /// Goes on with a word, by FNV-1a over its bytes.
+    /// Adds a word, by FNV-1a over its bytes.
     pub fn add(&mut self, word: u64) {
         for byte in word.to_le_bytes() {
             self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01B3);

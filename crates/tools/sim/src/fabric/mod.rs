@@ -1,24 +1,24 @@
-//! A fabric in virtual time, which uses every freedom that the contract leaves.
+//! Simulated fabric in virtual time, which uses every freedom of the contract.
 //!
-//! | module | what it holds |
+//! | module | content |
 //! |---|---|
 //! | [`world`] | virtual time, the nodes' memory, batches in flight, clients |
-//! | `fingerprint` | whether the same happened in two runs |
+//! | `fingerprint` | comparison of two runs |
 //! | `modelled` | batches that take the time of a modelled network instead |
-//! | `schedule` | when the verbs of one batch take effect, piece by piece (F2, F3) |
-//! | [`endpoint`] | one client's way in, and one that nothing can happen to |
+//! | `schedule` | when the verbs of one batch take effect, piece by piece (FABRIC-2, FABRIC-3) |
+//! | [`endpoint`] | endpoints of clients, with and without faults |
 //! | [`executor`] | tasks in virtual time |
 //!
-//! What it does that hardware may, and mostly does not, do:
+//! The fabric does what hardware may do and rarely does:
 //!
-//! - A READ's words are loaded at different moments, in any order, while others write (F3). So are
-//!   a WRITE's words stored.
+//! - It loads a READ's words at different moments, in any order, while others write, and stores a
+//!   WRITE's words likewise (FABRIC-3).
 //! - A later WRITE, CAS or FAA without `fence` takes effect before an earlier READ, CAS or FAA of
-//!   its batch (F2).
-//! - Batches take arbitrarily long, and overtake each other (F2).
-//! - A client stops for ever between any two verbs, or in the middle of a WRITE; what it posted
-//!   goes on taking effect until it is fenced, and then not a word more (F5, F6).
-//! - A connection breaks: the batch in flight is cut anywhere, with an unknown outcome (F5).
+//!   its batch (FABRIC-2).
+//! - Batches take arbitrarily long, and overtake each other (FABRIC-2).
+//! - A client stops forever between any two verbs, or in the middle of a WRITE. Its posted verbs
+//!   continue to take effect until it is fenced, and then not one more word (FABRIC-5, FABRIC-6).
+//! - A connection breaks: the batch in flight is cut anywhere, with an unknown outcome (FABRIC-5).
 
 pub mod endpoint;
 pub mod executor;

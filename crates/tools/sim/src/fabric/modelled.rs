@@ -1,92 +1,96 @@
-//! Batches in a modelled world: nothing is torn or lost, and all that takes time is the network's
+//! Batches in a modelled world: nothing is torn or lost, and time passes only in the network's
 //! queues and wires ([`crate::nic`]).
 //!
-//! It shares time, memory, tasks and endpoints with the world that judges correctness, and nothing
-//! else: its batches have no pieces, no cuts and no fences to remember, which is why it does some
-//! million verbs a second. A batch is a row of moments: its doorbells ring, it arrives at each
-//! node, its verbs take effect one after the other, the reply is back, the client's thread takes it
-//! up.
+//! A modelled world shares only time, memory, tasks and endpoints with the world that checks
+//! correctness. Its batches have no pieces, cuts or fences, which is why it executes about a
+//! million verbs per second. A batch is a sequence of moments: its doorbells ring, it arrives at
+//! each node, its verbs take effect one after the other, the reply arrives, the client's thread
+//! takes it up.
 
 use core::cell::RefCell;
 use std::rc::Rc;
 
 use farleaf_fabric::{Cost, Verb, VerbKind};
 
-use super::world::{ClientId, Due, Landed, Nanos, SharedWorld, Step, TaskId, World, execute};
+use super::world::{
+    BatchOutcome, ClientId, DueEvent, Nanos, SharedWorld, Step, TaskId, World, execute,
+};
 use crate::nic::network::{Network, NetworkMark, NicEnds, TrainedCount, Utilisation};
 use crate::nic::parts::Parts;
 use crate::nic::queue::{from_nanos, picos};
-use crate::random::Random;
+use farleaf_base::random::Random;
 
-/// Where time is no NIC's, a task that backs off is polled again after so long.
+/// Range of delays after which a task that backs off is polled again, where the NIC does not
+/// determine it.
 const BACKOFF_TURN_NS: (Nanos, Nanos) = (20, 2020);
 
-/// What becomes of a batch next.
+/// Next event of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Moment {
+pub(super) enum BatchEvent {
     /// The client's thread has rung the doorbell for its verbs to a node.
     Rung(u8),
-    /// Its verbs to a node are there.
+    /// The verbs for a node have arrived there.
     Arrived(u8),
     /// A verb takes effect.
     Effect(u32),
-    /// The reply of a node is back.
+    /// The reply of a node has arrived.
     Replied(u8),
-    /// Everything is back from a node.
+    /// All data from a node has arrived.
     Received(u8),
-    /// The client's thread has polled the completions, and checked what it read.
+    /// The client's thread has polled the completions, and checked the data.
     TakenUp,
 }
 
-/// A batch in flight.
+/// Batch in flight.
 #[derive(Debug, Default)]
-struct Flight {
+struct ModelledBatch {
     client: Option<ClientId>,
     task: Option<TaskId>,
     verbs: Vec<Verb>,
     words: Vec<u64>,
-    /// Nodes that it has gone to and is not back from.
+    /// Number of nodes that have not replied yet.
     node_count: usize,
-    /// How many it went to.
+    /// Number of nodes to which the batch was posted.
     doorbells: u64,
     is_complete: bool,
-    /// Nobody asks what became of it.
+    /// Whether no task waits for the result.
     is_forgotten: bool,
-    /// Where its time has gone, on the way to each node.
+    /// Time parts so far, for each node.
     parts: Vec<(u8, Parts)>,
 }
 
-/// The network, and what is on its way through it.
+/// Network and the batches on their way through it.
 #[derive(Debug)]
 pub(super) struct Modelled {
     network: Network,
-    /// The least and the most after which a task that backs off is polled again.
+    /// Least and greatest delay after which a task that backs off is polled again.
     turn_ns: (Nanos, Nanos),
-    flights: Vec<Flight>,
+    batches: Vec<ModelledBatch>,
     free: Vec<u64>,
-    /// Where each task's time has gone.
+    /// Time parts of each task.
     spent: Vec<Parts>,
 }
 
 impl World {
-    /// A world whose batches take the time that a network takes, with these memories of nodes.
+    /// Creates a world whose batches take the time that a network takes, with these memories of
+    /// nodes.
     pub fn modelled(nodes: Vec<Vec<u64>>, network: Network, random: Random) -> SharedWorld {
         let modelled = Modelled {
             turn_ns: network.backoff_turn_ns(),
             network,
-            flights: Vec::new(),
+            batches: Vec::new(),
             free: Vec::new(),
             spent: Vec::new(),
         };
         Rc::new(RefCell::new(Self::with_modelled(nodes, modelled, random)))
     }
 
-    /// The nodes' memories, for a world to come; this one has none afterwards.
+    /// Takes the nodes' memories for another world; this one has none afterwards.
     pub fn take_memory(&mut self) -> Vec<Vec<u64>> {
         core::mem::take(&mut self.nodes)
     }
 
-    /// Puts a client onto a compute node of the network; see [`Network::place`].
+    /// Places a client on a compute node of the network; see [`Network::place`].
     ///
     /// # Panics
     /// The world is not modelled.
@@ -95,14 +99,14 @@ impl World {
         modelled.network.place(client, compute_node, thread);
     }
 
-    /// Draws after which time a task that backs off from a lock is polled again.
+    /// Draws the delay after which a task that backs off from a lock is polled again.
     pub(super) fn backoff_turn(&mut self) -> Nanos {
         let modelled = self.modelled.as_ref();
         let (min, max) = modelled.map_or(BACKOFF_TURN_NS, |modelled| modelled.turn_ns);
         min + self.random().magnitude(max - min)
     }
 
-    /// Puts a client onto a memory node of the network; see [`Network::place_at_memory`].
+    /// Places a client on a memory node of the network; see [`Network::place_at_memory`].
     ///
     /// # Panics
     /// The world is not modelled.
@@ -111,7 +115,7 @@ impl World {
         modelled.network.place_at_memory(client, memory_node);
     }
 
-    /// Puts a client onto a memory node of the network, where it answers calls; see
+    /// Places a client on a memory node of the network, where it answers calls; see
     /// [`Network::place_server`].
     ///
     /// # Panics
@@ -121,7 +125,7 @@ impl World {
         modelled.network.place_server(client, memory_node, ends);
     }
 
-    /// The NICs that a client's batches go through.
+    /// Returns the NICs through which a client's batches go.
     ///
     /// # Panics
     /// The world is not modelled.
@@ -130,8 +134,8 @@ impl World {
         modelled.network.ends_of(client)
     }
 
-    /// A client has trained models: what it posts next waits until its core has done that. In a
-    /// world that is not modelled, computing takes no time.
+    /// Charges a client for trained models: its next batch waits until its core has trained them.
+    /// In a world that is not modelled, computing takes no time.
     pub fn train(&mut self, client: ClientId, leaf_count: u64, record_count: u64) {
         let now = self.now();
         if let Some(modelled) = &mut self.modelled {
@@ -140,7 +144,7 @@ impl World {
         }
     }
 
-    /// What models have been trained on until now.
+    /// Returns the leaves and records on which models have been trained so far.
     ///
     /// # Panics
     /// The world is not modelled.
@@ -149,7 +153,7 @@ impl World {
         modelled.network.trained()
     }
 
-    /// Gives a client's thread something to compute; says when it is done.
+    /// Schedules computing on a client's thread; returns when it is done.
     ///
     /// # Panics
     /// The world is not modelled.
@@ -166,7 +170,7 @@ impl World {
         done_at
     }
 
-    /// Where the time of the task that is being polled has gone, since it began.
+    /// Returns where the time of the task that is being polled has gone, since it began.
     ///
     /// # Panics
     /// The world is not modelled.
@@ -178,7 +182,7 @@ impl World {
         of_task.copied().unwrap_or_default()
     }
 
-    /// What the network has done until now.
+    /// Returns the state of the network's counters.
     ///
     /// # Panics
     /// The world is not modelled.
@@ -187,7 +191,7 @@ impl World {
         modelled.network.mark(self.now())
     }
 
-    /// How busy the network was since a mark.
+    /// Returns the utilization of the network since a mark.
     ///
     /// # Panics
     /// The world is not modelled.
@@ -196,7 +200,7 @@ impl World {
         modelled.network.utilisation_since(mark, self.now())
     }
 
-    /// Posts a batch whose verbs are all inside the nodes' regions.
+    /// Posts a batch whose verbs are all inside the nodes' memories.
     pub(super) fn post_modelled(
         &mut self,
         client: ClientId,
@@ -211,10 +215,10 @@ impl World {
         let now = self.now();
         let modelled = self.modelled.as_mut().expect("a modelled world");
         let batch = modelled.free.pop().unwrap_or_else(|| {
-            modelled.flights.push(Flight::default());
-            modelled.flights.len() as u64 - 1
+            modelled.batches.push(ModelledBatch::default());
+            modelled.batches.len() as u64 - 1
         });
-        let flight = &mut modelled.flights[batch as usize];
+        let flight = &mut modelled.batches[batch as usize];
         (flight.client, flight.task) = (Some(client), task);
         flight.verbs.clear();
         flight.verbs.extend_from_slice(verbs);
@@ -236,33 +240,33 @@ impl World {
         flight.node_count = rung.len();
         flight.doorbells = rung.len() as u64;
         for (node, at) in rung {
-            let moment = Moment::Rung(node);
-            self.schedule(at, Due::Modelled { batch, moment });
+            let moment = BatchEvent::Rung(node);
+            self.schedule(at, DueEvent::Modelled { batch, moment });
         }
         batch
     }
 
-    /// Lets happen what is due.
-    pub(super) fn step_modelled(&mut self, batch: u64, moment: Moment) -> Step {
+    /// Executes an event of a batch.
+    pub(super) fn step_modelled(&mut self, batch: u64, moment: BatchEvent) -> Step {
         let now = self.now();
         let modelled = self.modelled.as_mut().expect("a modelled world");
-        let flight = &mut modelled.flights[batch as usize];
+        let flight = &mut modelled.batches[batch as usize];
         let client = flight.client.expect("in flight");
         let (at, next) = match moment {
-            Moment::Rung(node) => {
+            BatchEvent::Rung(node) => {
                 let verbs = of_node(&flight.verbs, node);
                 let at = modelled.network.depart(now, client, node, verbs);
                 flight.note(node, modelled.network.take_served(), at - now);
-                (at, Moment::Arrived(node))
+                (at, BatchEvent::Arrived(node))
             }
-            Moment::Arrived(node) => {
+            BatchEvent::Arrived(node) => {
                 self.arrive(batch, client, node);
                 return Step::Happened;
             }
-            Moment::Effect(verb_index) => {
-                self.let_effect(batch, verb_index);
+            BatchEvent::Effect(verb_index) => {
+                self.execute_effect(batch, verb_index);
                 let modelled = self.modelled.as_mut().expect("a modelled world");
-                let flight = &mut modelled.flights[batch as usize];
+                let flight = &mut modelled.batches[batch as usize];
                 let verb = flight.verbs[verb_index as usize];
                 let node = verb.addr.node().0;
                 let later = &flight.verbs[verb_index as usize + 1..];
@@ -273,15 +277,15 @@ impl World {
                 let verbs = of_node(&flight.verbs, node);
                 let at = modelled.network.reply(now, client, node, verbs);
                 flight.note(node, modelled.network.take_served(), at - now);
-                (at, Moment::Replied(node))
+                (at, BatchEvent::Replied(node))
             }
-            Moment::Replied(node) => {
+            BatchEvent::Replied(node) => {
                 let verbs = of_node(&flight.verbs, node);
                 let at = modelled.network.receive(now, client, node, verbs);
                 flight.note(node, modelled.network.take_served(), at - now);
-                (at, Moment::Received(node))
+                (at, BatchEvent::Received(node))
             }
-            Moment::Received(last) => {
+            BatchEvent::Received(last) => {
                 flight.node_count -= 1;
                 if flight.node_count > 0 {
                     return Step::Happened;
@@ -289,12 +293,12 @@ impl World {
                 let (doorbells, verbs) = (flight.doorbells, flight.verbs.iter());
                 let at = modelled.network.take_up(now, client, doorbells, verbs);
                 flight.note(last, modelled.network.take_served(), at - now);
-                // The others were back before.
+                // The other nodes had replied before.
                 let (task, parts) = (flight.task, flight.spent_to(last));
                 modelled.spend(task, parts);
-                (at, Moment::TakenUp)
+                (at, BatchEvent::TakenUp)
             }
-            Moment::TakenUp => {
+            BatchEvent::TakenUp => {
                 flight.is_complete = true;
                 if flight.is_forgotten {
                     modelled.free.push(batch);
@@ -304,7 +308,7 @@ impl World {
         };
         self.schedule(
             at,
-            Due::Modelled {
+            DueEvent::Modelled {
                 batch,
                 moment: next,
             },
@@ -312,10 +316,10 @@ impl World {
         Step::Happened
     }
 
-    /// Lets a verb take effect.
-    fn let_effect(&mut self, batch: u64, verb_index: u32) {
+    /// Executes a verb.
+    fn execute_effect(&mut self, batch: u64, verb_index: u32) {
         let modelled = self.modelled.as_mut().expect("a modelled world");
-        let flight = &mut modelled.flights[batch as usize];
+        let flight = &mut modelled.batches[batch as usize];
         let verb = flight.verbs[verb_index as usize];
         let memory = &mut self.nodes[usize::from(verb.addr.node().0)];
         let words = &mut flight.words[verb.start as usize..];
@@ -328,7 +332,7 @@ impl World {
     fn arrive(&mut self, batch: u64, client: ClientId, node: u8) {
         let now = self.now();
         let modelled = self.modelled.as_mut().expect("a modelled world");
-        let flight = &mut modelled.flights[batch as usize];
+        let flight = &mut modelled.batches[batch as usize];
         let mut moments: Vec<Nanos> = Vec::with_capacity(flight.verbs.len());
         let verbs = of_node(&flight.verbs, node);
         modelled
@@ -340,15 +344,15 @@ impl World {
             .filter(|index| flight.verbs[*index as usize].addr.node().0 == node)
             .collect();
         for (index, at) in indexes.into_iter().zip(moments) {
-            let moment = Moment::Effect(index);
-            self.schedule(at, Due::Modelled { batch, moment });
+            let moment = BatchEvent::Effect(index);
+            self.schedule(at, DueEvent::Modelled { batch, moment });
         }
     }
 
-    /// What a batch brought back, once it is complete.
-    pub(super) fn take_landed_modelled(&mut self, batch: u64) -> Option<Landed> {
+    /// Takes the result of a batch, once it is complete.
+    pub(super) fn take_outcome_modelled(&mut self, batch: u64) -> Option<BatchOutcome> {
         let modelled = self.modelled.as_mut()?;
-        let flight = &mut modelled.flights[batch as usize];
+        let flight = &mut modelled.batches[batch as usize];
         if !flight.is_complete {
             return None;
         }
@@ -372,7 +376,7 @@ impl World {
         if let Some(client) = client {
             self.count_verbs(client, verb_count);
         }
-        Some(Landed {
+        Some(BatchOutcome {
             words,
             cost,
             result: Ok(()),
@@ -380,8 +384,8 @@ impl World {
     }
 }
 
-impl Flight {
-    /// It has taken so long more on the way to a node, and was served this meanwhile.
+impl ModelledBatch {
+    /// Adds time on the way to a node, with the parts in which the batch was served.
     fn note(&mut self, node: u8, served: Parts, duration: Nanos) {
         let parts = served.waited(from_nanos(duration));
         match self.parts.iter_mut().find(|(known, _)| *known == node) {
@@ -397,14 +401,14 @@ impl Flight {
 }
 
 impl Modelled {
-    /// The compute node that a client is on.
+    /// Returns the compute node of a client.
     pub(super) fn machine_of(&self, client: ClientId) -> usize {
         self.network.machine_of(client)
     }
 
-    /// Nobody asks what becomes of a batch.
+    /// Marks a batch as one for whose result no task waits.
     pub(super) fn forget(&mut self, batch: u64) {
-        self.flights[batch as usize].is_forgotten = true;
+        self.batches[batch as usize].is_forgotten = true;
     }
 
     fn spend(&mut self, task: Option<TaskId>, parts: Parts) {
@@ -417,7 +421,7 @@ impl Modelled {
     }
 }
 
-/// The verbs of a batch that go to one node, in their order.
+/// Returns the verbs of a batch that go to one node, in their order.
 fn of_node(verbs: &[Verb], node: u8) -> impl Iterator<Item = &Verb> {
     verbs.iter().filter(move |verb| verb.addr.node().0 == node)
 }

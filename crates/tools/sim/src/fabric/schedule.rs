@@ -1,49 +1,49 @@
-//! When the verbs of one batch take effect: a draw among all that F2 and F3 allow.
+//! Schedule of the verbs of one batch: a random choice among all schedules that FABRIC-2 and
+//! FABRIC-3 permit.
 
 use core::ops::Range;
 
 use farleaf_fabric::{Verb, VerbKind};
 
 use super::world::Nanos;
-use crate::random::Random;
+use farleaf_base::random::Random;
 
-/// Part of a verb's words, which take effect together.
+/// Words of a verb that take effect together.
 #[derive(Clone, Debug)]
 pub(super) struct Piece {
     pub(super) at: Nanos,
     pub(super) verb_index: usize,
-    /// Words of the verb.
+    /// Range of words of the verb.
     pub(super) words: Range<usize>,
 }
 
-/// How freely a run uses its freedoms. Each run draws its own (swarm testing): what never happens
-/// in a run lets other things happen more often.
+/// Degrees of the fabric's freedoms. Each run draws its own (swarm testing): what never happens in
+/// a run lets other things happen more often.
 #[derive(Clone, Copy, Debug)]
 pub struct Freedoms {
-    /// Time from post to the node, and back, at least; each way.
+    /// Least time from post to node, and from node to client.
     pub latency_min: Nanos,
-    /// What is added to it at most.
+    /// Greatest addition to this time.
     pub latency_spread: Nanos,
-    /// How often, of 1000, a READ is torn.
+    /// READs of 1000 that are torn.
     pub read_torn_per_mille: u64,
-    /// How often, of 1000, a WRITE of several words is.
+    /// WRITEs of several words, of 1000, that are torn.
     pub write_torn_per_mille: u64,
-    /// Time between the first and the last word of a torn verb at most.
+    /// Greatest time between the first and the last word of a torn verb.
     pub tear_spread: Nanos,
-    /// How often, of 1000, a READ or atomic is late enough for later verbs to overtake it.
+    /// READs and atomics of 1000 that are late enough for later verbs to overtake them.
     pub overtaken_per_mille: u64,
-    /// How often, of 1000, there is a pause between two verbs.
+    /// Gaps between two verbs, of 1000, that have a pause.
     pub pause_per_mille: u64,
-    /// How often, of 1000 such pauses, it is a long one: a process that is stopped between two
-    /// stores (F2 bounds no delay).
+    /// Pauses of 1000 that are long: a process stops between two stores (FABRIC-2 bounds no delay).
     pub stall_per_mille: u64,
 }
 
-/// Longer than anybody waits without doing something about it.
+/// Length of a long pause: more than any client waits without acting.
 const STALL_MAX: Nanos = 3_000_000;
 
 impl Freedoms {
-    /// A network without surprises.
+    /// Network without surprises.
     pub const CALM: Self = Self {
         latency_min: 900,
         latency_spread: 100,
@@ -55,7 +55,7 @@ impl Freedoms {
         stall_per_mille: 0,
     };
 
-    /// Draws how wild a run is.
+    /// Draws the degrees of a run.
     pub fn draw(random: &mut Random) -> Self {
         let some = |random: &mut Random| *random.choose(&[0, 20, 200, 600, 1000]);
         Self {
@@ -70,13 +70,13 @@ impl Freedoms {
         }
     }
 
-    /// Time of one way.
+    /// Draws the time of one way.
     pub(super) fn latency(&self, random: &mut Random) -> Nanos {
         self.latency_min + random.magnitude(self.latency_spread)
     }
 }
 
-/// The moments that F2 counts from, for verbs to one node: when all verbs of a kind so far are
+/// Moments from which FABRIC-2 counts, for verbs to one node: when all verbs of a kind so far are
 /// done.
 struct Queue {
     writes: Nanos,
@@ -132,8 +132,8 @@ impl Queue {
         }
     }
 
-    /// F2: a READ sees all earlier verbs; WRITE, CAS and FAA come after earlier WRITEs, and after
-    /// the rest if they are fenced.
+    /// Returns the earliest moment of a verb (FABRIC-2). A READ sees all earlier verbs; WRITE, CAS
+    /// and FAA come after earlier WRITEs, and if fenced after all earlier verbs.
     fn earliest(&self, verb: &Verb) -> Nanos {
         match verb.kind {
             VerbKind::Read => self.writes.max(self.atomics),
@@ -156,7 +156,7 @@ impl Queue {
     }
 }
 
-/// F3: cuts a verb into pieces in any order; returns when the last takes effect.
+/// Cuts a verb into pieces in any order (FABRIC-3); returns when the last takes effect.
 fn tear(
     verb: &Verb,
     verb_index: usize,
@@ -179,7 +179,7 @@ fn tear(
         });
         return start;
     }
-    // Large READs are not worth an event per word.
+    // Large READs do not need an event per word.
     let longest = word_count.div_ceil(24) as u64;
     let (mut from, mut end) = (0, start);
     while from < word_count {

@@ -1,16 +1,16 @@
-//! Virtual time, the nodes' memory, and everything that is in flight.
+//! The simulated world: virtual time, the nodes' memory, and batches in flight.
 //!
-//! | module | what it holds |
+//! | module | content |
 //! |---|---|
-//! | `client` | who may still do something, and what was executed for whom |
+//! | `client` | which clients are connected or fenced, and what was executed for each |
 //! | `flight` | batches: posted, taking effect, cut off, complete |
 //! | `holding` | leaf locks that are held too long, or too many of them |
-//! | `memory` | the nodes' memory, and what verbs do to it |
+//! | `memory` | the nodes' memory, and the effects of verbs on it |
 //! | `nodes` | nodes that are lost, or have left |
-//! | `windows` | memory of clients that their node writes into (F10) |
-//! | `watch` | tasks that wait for the middle of somebody's batch |
+//! | `windows` | memory of clients into which their node writes (FABRIC-10) |
+//! | `watch` | tasks that wait for the middle of a batch |
 //!
-//! What is due when, what was noted of it, and the draws of the run are here.
+//! This file has the list of due events, the trace, and the random numbers of the run.
 
 mod client;
 mod flight;
@@ -28,95 +28,95 @@ use std::rc::Rc;
 use farleaf_fabric::Cost;
 
 pub use super::fingerprint::Fingerprint;
-use super::modelled::{Modelled, Moment};
+use super::modelled::{BatchEvent, Modelled};
 use super::schedule::Freedoms;
-use crate::random::Random;
 pub use client::{ClientLife, Progress};
-use flight::Flight;
-pub(super) use flight::Landed;
-pub use holding::Holding;
+use farleaf_base::random::Random;
+pub(super) use flight::BatchOutcome;
+use flight::PostedBatch;
+pub use holding::LockHolding;
 use holding::LockWatch;
 pub(super) use memory::execute;
 pub use nodes::NodeLife;
-pub use watch::Wanted;
-use watch::Watch;
+use watch::BatchWatch;
+pub use watch::WantedBatches;
 use windows::WindowPlaces;
 
 /// Virtual time in nanoseconds since the beginning of a run.
 pub type Nanos = u64;
 
-/// A client of the world: what F6 fences.
+/// Client of the world: the unit that FABRIC-6 fences.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClientId(pub u32);
 
-/// A task of the executor.
+/// Task of the executor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TaskId(pub u32);
 
-/// Something due at a moment.
+/// Event that is due at a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Due {
+pub(super) enum DueEvent {
     /// A piece of a batch takes effect.
     Piece { batch: u64, piece_index: usize },
     /// A batch is reported complete.
     Complete { batch: u64 },
-    /// What becomes of a batch of a modelled world.
-    Modelled { batch: u64, moment: Moment },
+    /// Event of a batch of a modelled world.
+    Modelled { batch: u64, moment: BatchEvent },
     /// A task is polled.
     Poll(TaskId),
 }
 
-/// What a step of the world was.
+/// Result of a step of the world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// Something took effect.
+    /// An event was executed.
     Happened,
     /// A task is to be polled.
     Poll(TaskId),
-    /// Nothing will ever happen again.
+    /// No event is left.
     Over,
 }
 
-/// Everything of a run but its tasks.
+/// State of a run except its tasks.
 #[derive(Debug)]
 pub struct World {
     now: Nanos,
     sequence: u64,
-    due: BinaryHeap<Reverse<(Nanos, u64, Due)>>,
+    due: BinaryHeap<Reverse<(Nanos, u64, DueEvent)>>,
     pub(super) nodes: Vec<Vec<u64>>,
     node_lives: Vec<NodeLife>,
     windows: WindowPlaces,
-    flights: BTreeMap<u64, Flight>,
+    flights: BTreeMap<u64, PostedBatch>,
     next_flight: u64,
     clients: Vec<ClientLife>,
     freedoms: Freedoms,
     random: Random,
-    /// The task that is being polled.
+    /// Task that is being polled.
     pub(super) current: Option<TaskId>,
-    /// What each client has cost: batches and verbs as they are posted, bytes and atomics where
-    /// they take effect.
+    /// Cost of each client: batches and verbs as they are posted, bytes and atomics where they take
+    /// effect.
     executed: Vec<Cost>,
     progress: Vec<Progress>,
-    /// Clients whose verbs took effect, and that have met strings which had changed (BV2).
+    /// Clients whose verbs took effect and that have read strings which had been overwritten.
     stale_strings: Vec<ClientId>,
     stale_parts: Vec<ClientId>,
-    watches: Vec<Watch>,
+    watches: Vec<BatchWatch>,
     locks: LockWatch,
     fingerprint: Fingerprint,
     trace: Option<Vec<String>>,
-    /// Batches are done at once, and no time passes.
+    /// Whether batches are done at once, without time passing.
     pub(super) is_still: bool,
-    /// Present: batches take the time that a network takes, and nothing befalls them.
+    /// Modelled network; if present, batches take its time and have no faults.
     pub(super) modelled: Option<Modelled>,
 }
 
-/// The world, as its clients share it.
+/// World as its clients share it.
 pub type SharedWorld = Rc<RefCell<World>>;
 
 impl World {
-    /// A world with one zeroed region of this size per node.
-    pub fn new(region_word_counts: &[usize], freedoms: Freedoms, random: Random) -> SharedWorld {
-        let nodes = region_word_counts.iter().map(|count| vec![0; *count]);
+    /// Creates a world with one zeroed memory of this size per node.
+    pub fn new(memory_word_counts: &[usize], freedoms: Freedoms, random: Random) -> SharedWorld {
+        let nodes = memory_word_counts.iter().map(|count| vec![0; *count]);
         let world = Self::with_nodes(nodes.collect(), freedoms, random);
         Rc::new(RefCell::new(world))
     }
@@ -155,33 +155,33 @@ impl World {
         }
     }
 
-    /// Stands still from now on, or goes on: while it stands still every endpoint's batches are
-    /// done when they are posted, and no time passes.
+    /// Stops virtual time, or lets it continue. While it stands still, every endpoint's batches are
+    /// done when they are posted.
     pub fn stand_still(&mut self, is_still: bool) {
         self.is_still = is_still;
     }
 
-    /// Whether it does.
+    /// Returns whether virtual time stands still.
     pub fn is_still(&self) -> bool {
         self.is_still
     }
 
-    /// What time it is.
+    /// Returns the virtual time.
     pub fn now(&self) -> Nanos {
         self.now
     }
 
-    /// Notes everything that happens from now on, for a reader.
+    /// Starts a trace of all events from now on.
     pub fn keep_trace(&mut self) {
         self.trace = Some(Vec::new());
     }
 
-    /// What was noted.
+    /// Takes the lines of the trace.
     pub fn take_trace(&mut self) -> Vec<String> {
         self.trace.take().unwrap_or_default()
     }
 
-    /// Notes something, if anybody wants to know.
+    /// Adds a line to the trace, if there is one.
     pub fn note(&mut self, text: impl FnOnce() -> String) {
         let now = self.now;
         if let Some(trace) = &mut self.trace {
@@ -189,7 +189,7 @@ impl World {
         }
     }
 
-    /// Of all that happened.
+    /// Returns the fingerprint of all events.
     pub fn fingerprint(&self) -> Fingerprint {
         self.fingerprint
     }
@@ -199,25 +199,25 @@ impl World {
         self.fingerprint.add(word);
     }
 
-    /// The draws of the run.
+    /// Returns the random numbers of the run.
     pub fn random(&mut self) -> &mut Random {
         &mut self.random
     }
 
-    pub(super) fn schedule(&mut self, at: Nanos, due: Due) {
+    pub(super) fn schedule(&mut self, at: Nanos, due: DueEvent) {
         self.sequence += 1;
         self.due.push(Reverse((at, self.sequence, due)));
     }
 
-    /// The next thing that is due, at its time. Effects and completions happen here; polls are
-    /// the executor's.
+    /// Executes the next due event, at its time. Effects and completions happen here; polls are
+    /// left to the executor.
     pub(super) fn step(&mut self) -> Step {
         let Some(Reverse((at, _, due))) = self.due.pop() else {
             return Step::Over;
         };
         self.now = self.now.max(at);
         match due {
-            Due::Piece { batch, piece_index } => {
+            DueEvent::Piece { batch, piece_index } => {
                 let is_flying = self
                     .flights
                     .get(&batch)
@@ -227,12 +227,12 @@ impl World {
                 }
                 Step::Happened
             }
-            Due::Complete { batch } => match self.complete(batch) {
+            DueEvent::Complete { batch } => match self.complete(batch) {
                 Some(task) => Step::Poll(task),
                 None => Step::Happened,
             },
-            Due::Modelled { batch, moment } => self.step_modelled(batch, moment),
-            Due::Poll(task) => Step::Poll(task),
+            DueEvent::Modelled { batch, moment } => self.step_modelled(batch, moment),
+            DueEvent::Poll(task) => Step::Poll(task),
         }
     }
 }

@@ -1,26 +1,26 @@
-//! The numbers of a paper, and ours beside them.
+//! Comparison of a paper's numbers with ours.
 
 use farleaf_bench::workload::OperationKind;
 
 use super::clients::checksum_percent;
 use super::config::{Comparable, Figure, FigureKind};
 use super::measure::PointResult;
-use super::points::Place;
+use super::points::ChartPosition;
 use super::report::{
     fallback_percent, keys_per_model, leaf_table_per_key, metadata_per_key, number,
 };
 use super::timeline;
 
-/// A number of the paper, and ours beside it.
+/// Number of the paper, with the corresponding one of ours.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Beside {
+pub(super) struct PaperComparison {
     pub(super) what: String,
     pub(super) paper: String,
     pub(super) ours: String,
 }
 
-/// All that the paper prints of a figure.
-pub(super) fn beside(figure: &Figure, results: &[&PointResult]) -> Vec<Beside> {
+/// Returns all numbers that the paper prints for a figure, each with ours.
+pub(super) fn beside(figure: &Figure, results: &[&PointResult]) -> Vec<PaperComparison> {
     let values = figure.paper.iter().map(|value| {
         let ours = match (value.layer, value.measure) {
             (Some(layer), Some(measure)) => {
@@ -41,7 +41,7 @@ pub(super) fn beside(figure: &Figure, results: &[&PointResult]) -> Vec<Beside> {
             }
             _ => value.missing.clone().unwrap_or_else(|| "-".to_owned()),
         };
-        Beside {
+        PaperComparison {
             what: value.what.clone(),
             paper: value.value.clone(),
             ours,
@@ -50,8 +50,8 @@ pub(super) fn beside(figure: &Figure, results: &[&PointResult]) -> Vec<Beside> {
     values.collect()
 }
 
-/// Our numbers: one for each chart, of the experiment that has the most to do with it; of models
-/// one for each.
+/// Returns our numbers: one for each chart, from the experiment with the most operations or
+/// records; for models, one for each fill of leaves.
 fn ours(
     figure: &Figure,
     results: &[&PointResult],
@@ -68,7 +68,7 @@ fn ours(
             continue;
         };
         let chart = match (&figure.kind, &result.point.place) {
-            (FigureKind::Models { .. }, Place::Category(fill)) => {
+            (FigureKind::Models { .. }, ChartPosition::Category(fill)) => {
                 format!("{fill}, {}", result.point.chart)
             }
             _ => result.point.chart.clone(),
@@ -88,18 +88,20 @@ fn ours(
     numbers.collect::<Vec<String>>().join(", ")
 }
 
-/// Whether a result stands at this place of its chart; at any if none is said.
+/// Returns whether a result belongs to this position of its chart; any position if `at` is `None`.
 fn stands_at(result: &PointResult, at: Option<&str>) -> bool {
     let Some(at) = at else { return true };
     match &result.point.place {
-        Place::Category(name) => name == at,
-        Place::Number(number) => number.to_string() == at,
-        Place::Growth { .. } | Place::Time { .. } | Place::Parts { .. } => false,
+        ChartPosition::Category(name) => name == at,
+        ChartPosition::Number(number) => number.to_string() == at,
+        ChartPosition::Growth { .. } | ChartPosition::Time { .. } | ChartPosition::Parts { .. } => {
+            false
+        }
     }
 }
 
-/// The ratio of throughputs over all windows, where the other layer has done the same; and how many
-/// operations it is of.
+/// Returns the ratio of throughputs over all windows, if the other layer did the same work, and its
+/// number of operations.
 fn ratio(result: &PointResult, over: &[&PointResult], measure: Comparable) -> Option<(u64, f64)> {
     let point = &result.point;
     let mut same = over.iter().filter(|it| {
@@ -117,16 +119,17 @@ fn ratio(result: &PointResult, over: &[&PointResult], measure: Comparable) -> Op
     };
     let ((count, rate), (_, of_other)) = (rate(result), rate(other));
     let weight = match point.place {
-        Place::Number(number) => number as u64,
+        ChartPosition::Number(number) => number as u64,
         _ => count,
     };
     Some((weight, rate / of_other))
 }
 
-/// The number, if this result has it, and over how many operations or records it is a mean.
+/// Returns the measure of a result, if it has one, and the number of operations or records over
+/// which it is a mean.
 fn comparable(result: &PointResult, measure: Comparable) -> Option<(u64, f64)> {
-    // What is not retrained stands only beside the others.
-    if matches!(result.point.place, Place::Time { retrains: false }) {
+    // Points without retraining only serve as the baseline of the others.
+    if matches!(result.point.place, ChartPosition::Time { retrains: false }) {
         return None;
     }
     let records = result.point.table.record_count as u64;

@@ -1,22 +1,27 @@
-//! Figures of what memory nodes do for clients: models that they train, calls that they answer, and
-//! how many of them there are.
+//! Figures of the work that memory nodes do for clients: models that they train, calls that they
+//! answer, and the number of nodes.
 
 use farleaf_bench::workload::{OperationKind, WorkloadLetter};
 
 use super::config::{FigureKind, Servers};
-use super::points::{Maker, Place, ycsb};
-use crate::experiment::plan::{TablePlan, WorkPlan, mixed};
+use super::points::{ChartPosition, PointBuilder, ycsb};
+use crate::experiment::plan::{ExperimentTablePlan, WorkPlan, mixed};
 
-impl Maker<'_> {
-    /// Figures of how models of memory nodes are used, and of production-like mixes.
-    pub(super) fn add_called(&mut self, index: usize, kind: &FigureKind, table: &TablePlan) {
+impl PointBuilder<'_> {
+    /// Adds the figures of how models of memory nodes are used, and of production-like mixes.
+    pub(super) fn add_called(
+        &mut self,
+        index: usize,
+        kind: &FigureKind,
+        table: &ExperimentTablePlan,
+    ) {
         match kind {
             FigureKind::ModelCaches { caches, workloads } => {
                 for letter in workloads {
                     for cache in caches {
                         let mut work = self.letter(*letter);
                         work.models.cache = *cache;
-                        let place = Place::Category(cache.to_string());
+                        let place = ChartPosition::Category(cache.to_string());
                         self.push(index, &ycsb(*letter), place, table.clone(), work);
                     }
                 }
@@ -26,7 +31,7 @@ impl Maker<'_> {
                 fill_percent,
                 distributions,
             } => {
-                let table = TablePlan {
+                let table = ExperimentTablePlan {
                     fill_percent: *fill_percent,
                     ..table.clone()
                 };
@@ -35,7 +40,7 @@ impl Maker<'_> {
                         let mut work = self.letter(*workload);
                         work.distribution = Some(*distribution);
                         work.models.is_speculative = is_speculative;
-                        let place = Place::Category(way(is_speculative).to_owned());
+                        let place = ChartPosition::Category(way(is_speculative).to_owned());
                         self.push(index, distribution.name(), place, table.clone(), work);
                     }
                 }
@@ -49,7 +54,7 @@ impl Maker<'_> {
                         let [read, update, insert] = share.map(|it| f64::from(it) / 100.0);
                         let work = self.work(mixed(read, update, insert), *distribution);
                         let [read, update, insert] = share;
-                        let place = Place::Category(format!("{read}:{update}:{insert}"));
+                        let place = ChartPosition::Category(format!("{read}:{update}:{insert}"));
                         self.push(index, distribution.name(), place, table.clone(), work);
                     }
                 }
@@ -59,8 +64,8 @@ impl Maker<'_> {
         }
     }
 
-    /// Figures of how models are trained while leaves split.
-    fn add_training(&mut self, index: usize, kind: &FigureKind, table: &TablePlan) {
+    /// Adds the figures of training while leaves split.
+    fn add_training(&mut self, index: usize, kind: &FigureKind, table: &ExperimentTablePlan) {
         let FigureKind::Training {
             train_thread_counts,
             fill_percent,
@@ -72,7 +77,7 @@ impl Maker<'_> {
         else {
             return;
         };
-        let table = TablePlan {
+        let table = ExperimentTablePlan {
             fill_percent: *fill_percent,
             ..table.clone()
         };
@@ -92,24 +97,27 @@ impl Maker<'_> {
                     };
                     work.models.is_speculative = *is_speculative;
                     work.models.train_thread_count = *train_thread_count;
-                    let place = Place::Number(*train_thread_count as f64);
+                    let place = ChartPosition::Number(*train_thread_count as f64);
                     self.push(index, &chart, place, table.clone(), work);
                 }
             }
         }
     }
 
-    /// The same work on other memory nodes.
+    /// Adds the same work on other memory nodes.
     pub(super) fn add_servers(
         &mut self,
         index: usize,
         workloads: &[WorkloadLetter],
         servers: &[Servers],
-        table: &TablePlan,
+        table: &ExperimentTablePlan,
     ) {
         for letter in workloads {
             for of in servers {
-                let (place, work) = (Place::Number(of.nic_count().into()), self.letter(*letter));
+                let (place, work) = (
+                    ChartPosition::Number(of.nic_count().into()),
+                    self.letter(*letter),
+                );
                 self.push(index, &ycsb(*letter), place, table.clone(), work);
                 let point = self.points.last_mut().expect("pushed");
                 point.servers = Some(*of).filter(|of| *of != self.servers);
@@ -118,7 +126,7 @@ impl Maker<'_> {
     }
 }
 
-/// How a wrong model is dealt with.
+/// Returns the name of the method that deals with a wrong model.
 fn way(is_speculative: bool) -> &'static str {
     if is_speculative {
         "one link first"

@@ -1,8 +1,8 @@
-//! What a file of experiments is refused for, each with the key and what it may be.
+//! Checks of a file of experiments; each error names the key and the permitted values.
 
 use crate::shown;
 
-/// Refuses a number that is not from `from` to `to`.
+/// Refuses a number that is not in `from` to `to`.
 pub(super) fn within(key: &str, value: f64, from: f64, to: f64) -> Result<(), String> {
     if (from..=to).contains(&value) {
         return Ok(());
@@ -11,7 +11,7 @@ pub(super) fn within(key: &str, value: f64, from: f64, to: f64) -> Result<(), St
     Err(format!("{key} = {value}: must be from {from} to {to}"))
 }
 
-/// Refuses a value that nobody says.
+/// Refuses a value without a source.
 pub(super) fn sourced(key: &str, source: &str) -> Result<(), String> {
     if (1..=1000).contains(&source.trim().chars().count()) {
         return Ok(());
@@ -22,7 +22,7 @@ pub(super) fn sourced(key: &str, source: &str) -> Result<(), String> {
     ))
 }
 
-/// Refuses a list in which something stands twice.
+/// Refuses a list with duplicates.
 pub(super) fn distinct<T: PartialEq + std::fmt::Debug>(
     key: &str,
     list: &[T],
@@ -39,7 +39,7 @@ pub(super) fn distinct<T: PartialEq + std::fmt::Debug>(
     }
 }
 
-/// Refuses leaves that there are not.
+/// Refuses numbers of slots that leaves cannot have.
 pub(super) fn slots(key: &str, value: u64) -> Result<(), String> {
     match value {
         8 | 12 | 16 => Ok(()),

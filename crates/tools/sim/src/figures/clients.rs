@@ -1,4 +1,4 @@
-//! Figures of how clients fare: throughput by how many there are, tail latencies, time by part.
+//! Figures of clients: throughput by number of threads, tail latencies, time by part.
 
 use std::fmt;
 
@@ -8,19 +8,19 @@ use serde::Deserialize;
 
 use super::config::FigureKind;
 use super::measure::PointResult;
-use super::points::{Maker, Place};
-use crate::experiment::plan::{TablePlan, WorkPlan, mixed};
+use super::points::{ChartPosition, PointBuilder};
+use crate::experiment::plan::{ExperimentTablePlan, WorkPlan, mixed};
 use crate::experiment::run::Measurement;
 use crate::experiment::time::TimeParts;
 
-/// What clients do: a workload of YCSB, or its load phase.
+/// Work of clients: a workload of YCSB, or its load phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub enum Workload {
-    /// Writes only. Under uniform requests they are inserts of new records; under others every
-    /// write is of a record that is there, as few keys are new that are drawn again and again.
+    /// Only writes. Under uniform requests they insert new records. Under other distributions every
+    /// write overwrites an existing record, as few of the drawn keys are new.
     Load,
-    /// A workload.
+    /// Workload of YCSB.
     Letter(WorkloadLetter),
 }
 
@@ -55,8 +55,8 @@ impl Workload {
     }
 }
 
-impl Maker<'_> {
-    /// A workload by so many threads of each compute node.
+impl PointBuilder<'_> {
+    /// Returns the plan of a workload with this many threads per compute node.
     fn work_of(
         &self,
         workload: Workload,
@@ -69,8 +69,13 @@ impl Maker<'_> {
         }
     }
 
-    /// The points of such a figure.
-    pub(super) fn add_clients(&mut self, index: usize, kind: &FigureKind, table: &TablePlan) {
+    /// Adds the points of such a figure.
+    pub(super) fn add_clients(
+        &mut self,
+        index: usize,
+        kind: &FigureKind,
+        table: &ExperimentTablePlan,
+    ) {
         match kind {
             FigureKind::Clients {
                 workloads,
@@ -80,7 +85,7 @@ impl Maker<'_> {
                 for workload in workloads {
                     for threads in threads_per_node {
                         let work = self.work_of(*workload, *distribution, *threads);
-                        let place = Place::Number(*threads as f64);
+                        let place = ChartPosition::Number(*threads as f64);
                         self.push(index, &workload.to_string(), place, table.clone(), work);
                     }
                 }
@@ -91,7 +96,7 @@ impl Maker<'_> {
             } => {
                 for workload in workloads {
                     let work = self.work(workload.spec(*distribution), *distribution);
-                    let place = Place::Category(workload.to_string());
+                    let place = ChartPosition::Category(workload.to_string());
                     self.push(index, distribution.name(), place, table.clone(), work);
                 }
             }
@@ -108,7 +113,7 @@ impl Maker<'_> {
                             _ => format!("{workload} with {threads} threads a server"),
                         };
                         let workload = workload.to_string();
-                        let place = Place::Parts { workload };
+                        let place = ChartPosition::Parts { workload };
                         self.push(index, &chart, place, table.clone(), work);
                     }
                 }
@@ -118,7 +123,7 @@ impl Maker<'_> {
     }
 }
 
-/// The 99th percentile of each kind of operation, in microseconds, under the kind's name.
+/// Returns the 99th percentile of each kind of operation in microseconds, with the kind's name.
 pub(super) fn tails(result: &PointResult, name: &str) -> Vec<(String, f64)> {
     let kinds = result.windows.iter().flat_map(|window| &window.kinds);
     let tails = kinds.map(|(kind, report)| {
@@ -128,7 +133,7 @@ pub(super) fn tails(result: &PointResult, name: &str) -> Vec<(String, f64)> {
     tails.collect()
 }
 
-/// Where the time of a window's operations went, in the mean over all kinds.
+/// Returns the mean time parts of a window's operations, over all kinds.
 pub(super) fn mean_parts(window: &Measurement) -> TimeParts {
     let mut sum = TimeParts::default();
     for (kind, times) in &window.times {
@@ -143,7 +148,7 @@ pub(super) fn mean_parts(window: &Measurement) -> TimeParts {
     sum
 }
 
-/// These in microseconds, each under its name.
+/// Returns the mean time parts in microseconds, each with its name.
 pub(super) fn parts(result: &PointResult) -> Vec<(String, f64)> {
     let windows = result.windows.iter().flat_map(|window| {
         let named = mean_parts(window).named();
@@ -152,7 +157,7 @@ pub(super) fn parts(result: &PointResult) -> Vec<(String, f64)> {
     windows.collect()
 }
 
-/// The same in a cell of a table: each with its share.
+/// Returns a table cell with the mean time parts and the share of each.
 pub(super) fn parts_cell(window: &Measurement) -> String {
     let parts = mean_parts(window);
     let total_ns = parts.total_ns().max(1.0);
@@ -164,7 +169,7 @@ pub(super) fn parts_cell(window: &Measurement) -> String {
     lines.collect::<Vec<String>>().join("\n")
 }
 
-/// The share of checksums in the time of operations, in percent, in the last window.
+/// Returns the share of checksums in the time of operations in the last window, in percent.
 pub(super) fn checksum_percent(result: &PointResult) -> Option<f64> {
     let parts = mean_parts(result.windows.last()?);
     Some(parts.checksum_ns * 100.0 / parts.total_ns().max(1.0))

@@ -1,4 +1,4 @@
-//! Which experiments, of which size, from TOML.
+//! Configuration: experiments and their sizes, from TOML.
 
 use std::path::Path;
 
@@ -14,84 +14,84 @@ use crate::experiment::plan::{ModelPlan, RetrainPlan};
 use crate::nic::profile::is_embedded;
 use crate::shown;
 
-/// The experiments of ROLEX's figures, as the repository has them.
-pub const ROLEX_EXPERIMENTS: &str = include_str!("../../../../experiments/rolex.toml");
+/// Experiments of ROLEX's figures, from the repository.
+pub const ROLEX_EXPERIMENTS: &str = include_str!("../../../../../experiments/rolex.toml");
 
-/// The experiments of RF-tree's figures, as the repository has them.
-pub const RF_TREE_EXPERIMENTS: &str = include_str!("../../../../experiments/rf-tree.toml");
+/// Experiments of RF-tree's figures, from the repository.
+pub const RF_TREE_EXPERIMENTS: &str = include_str!("../../../../../experiments/rf-tree.toml");
 
-/// The experiments of XStore's figures, as the repository has them.
-pub const XSTORE_EXPERIMENTS: &str = include_str!("../../../../experiments/xstore.toml");
+/// Experiments of XStore's figures, from the repository.
+pub const XSTORE_EXPERIMENTS: &str = include_str!("../../../../../experiments/xstore.toml");
 
-/// The built-in profile of the testbed of the paper, if a file names none.
+/// Built-in profile of the paper's testbed, for files that name none.
 const PAPER_PROFILE: &str = "rolex";
 
-/// How large runs are.
+/// Size of runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunSize {
-    /// Records loaded, over all memory nodes.
+    /// Records to load, over all memory nodes.
     pub record_count: usize,
-    /// Operations before what is measured.
+    /// Operations before the measured ones.
     pub warm_up_operation_count: u64,
-    /// Operations that are measured.
+    /// Measured operations.
     pub window_operation_count: u64,
 }
 
-/// The sizes by name.
+/// Sizes by name.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunSizes {
-    /// Why they are as they are.
+    /// Reasons for the sizes.
     pub source: String,
-    /// For a look: under two minutes on two cores.
+    /// Quick size: under two minutes on two cores.
     pub quick: RunSize,
-    /// For the record: under an hour on two cores.
+    /// Full size, for published results: under an hour on two cores.
     pub full: RunSize,
 }
 
-/// A value, and where it comes from.
+/// Value with its source.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sourced<T> {
-    /// The value.
+    /// Value of the parameter.
     pub value: T,
-    /// Who says so; or why it is estimated so.
+    /// Source of the value, or the reason for an estimate.
     pub source: String,
 }
 
-/// What holds where a figure does not vary it. How many threads a compute node has, the testbed
-/// says.
+/// Values for parameters that a figure does not vary. The testbed determines the threads of a
+/// compute node.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Defaults {
     /// Slots of a leaf.
     pub slots: Sourced<u64>,
-    /// Error bound of the models: in keys for `learned`, in slots of leaves, full or free, for
+    /// Error bound of the models: in keys for `learned`, in slots of leaves, used or free, for
     /// `rolex`.
     pub epsilon_keys: Sourced<f64>,
-    /// How full the load makes leaves, in percent.
+    /// Percentage of a leaf's slots that the load fills.
     pub fill_percent: Sourced<u8>,
-    /// Where keys come from.
+    /// Source of the keys.
     pub keys: Sourced<KeySource>,
-    /// Which records are asked for.
+    /// Distribution of requests over the records.
     pub distribution: Sourced<Distribution>,
-    /// Operations that each thread has under way.
+    /// Operations that each thread has in flight.
     pub in_flight_count: Sourced<usize>,
-    /// Microseconds between two looks of a memory node's background thread, and of a client
-    /// process's.
+    /// Time between two polls of a memory node's background thread, and of a client process's, in
+    /// microseconds.
     pub retrain_tick_us: Sourced<u64>,
-    /// Leaves that are retrained together at the most, unless the table is large.
+    /// Maximal number of leaves that are retrained together, unless the table is large.
     pub retrain_leaf_count_max: Sourced<u64>,
-    /// Models with fewer leaves are joined with what is retrained beside them.
+    /// Models with fewer leaves than this join the retraining of a neighbor.
     pub retrain_joined_leaf_count: Sourced<u64>,
-    /// Threads of a memory node that train models for clients; two if nothing is said.
+    /// Threads of a memory node that train models for clients; two by default.
     #[serde(default = "train_threads")]
     pub train_thread_count: Sourced<u64>,
 }
 
 impl Defaults {
-    /// Each under its key: its value as text, and its source.
+    /// Returns each parameter: its key, its value as text, and its source.
     pub fn parameters(&self) -> [(&'static str, String, &str); 10] {
         let count = |of: &Sourced<u64>| of.value.to_string();
         [
@@ -141,52 +141,51 @@ impl Defaults {
     }
 }
 
-/// All figures of a page.
+/// Experiments of all figures of a page.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Experiments {
-    /// Where they were read from: what errors name.
+    /// File from which they were read; errors name it.
     #[serde(skip)]
     pub origin: String,
-    /// Of the page.
+    /// Title of the page.
     pub title: String,
-    /// The testbed's name, or its file.
+    /// Name or file of the testbed's profile.
     pub profile: String,
-    /// The built-in profile of the testbed on which the paper was measured: ROLEX's if nothing is
-    /// said.
+    /// Built-in profile of the testbed on which the paper was measured; ROLEX's by default.
     #[serde(default = "paper_profile")]
     pub paper_profile: String,
-    /// Each a line or a bar.
+    /// Search layers, each a line or a bar.
     #[serde(deserialize_with = "layers")]
     pub layers: Vec<LayerKind>,
-    /// Of keys and draws.
+    /// Seed of keys and draws.
     pub seed: u64,
-    /// Whether memory nodes retrain where records are inserted; they do if nothing is said.
+    /// Whether memory nodes retrain where records are inserted; true by default.
     #[serde(default = "yes")]
     pub retraining: bool,
-    /// How large runs are.
+    /// Size of the runs.
     pub size: RunSizes,
-    /// What holds where a figure does not vary it.
+    /// Values for parameters that a figure does not vary.
     pub defaults: Defaults,
-    /// The figures, in their order.
+    /// Figures, in their order.
     pub figure: Vec<Figure>,
 }
 
-/// Why a file of experiments is refused.
+/// Error of a file of experiments.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 #[error("{origin}: {what}")]
 pub struct ConfigError {
-    /// Which file.
+    /// Name of the file.
     pub origin: String,
-    /// What is wrong with it, and where.
+    /// Description of the error and its place.
     pub what: String,
 }
 
 impl Experiments {
-    /// Reads them from a text that came from `origin`.
+    /// Parses experiments from a text that came from `origin`.
     ///
     /// # Errors
-    /// They are not as they must be; the error names the file and the key.
+    /// The experiments are invalid; the error names the file and the key.
     pub fn parse(text: &str, origin: &str) -> Result<Self, ConfigError> {
         let refused = |what: String| ConfigError {
             origin: origin.to_owned(),
@@ -211,9 +210,9 @@ impl Experiments {
         Ok(experiments)
     }
 
-    /// The same, with the profile's file and those of keys looked for in this folder where their
-    /// paths are relative: the folder of the file that they were read from, so that it does not
-    /// matter where one stands. A built-in profile goes before a file of its name.
+    /// Resolves relative paths of the profile's file and of key files in this folder. It is the
+    /// folder of the experiments' file, so the current directory does not matter. A built-in
+    /// profile takes precedence over a file of its name.
     #[must_use]
     pub fn in_folder(mut self, folder: &Path) -> Self {
         if !is_embedded(&self.profile) {
@@ -230,7 +229,7 @@ impl Experiments {
         self
     }
 
-    /// How memory nodes retrain, if they do.
+    /// Returns how memory nodes retrain, or `None` if they do not.
     pub fn retraining(&self) -> Option<RetrainPlan> {
         self.retraining.then(|| self.defaults.retraining())
     }
@@ -320,7 +319,7 @@ impl Defaults {
     }
 }
 
-/// XStore's.
+/// Returns XStore's number of training threads.
 fn train_threads() -> Sourced<u64> {
     Sourced {
         value: 2,
@@ -358,7 +357,7 @@ mod tests {
             .to_string()
     }
 
-    /// Promise: the repository's experiments are as they must be.
+    /// Promise: the repository's experiments are valid.
     #[test]
     fn the_repository_s_experiments_are_sound() {
         let read = Experiments::parse(ROLEX_EXPERIMENTS, "rolex.toml").expect("sound");
@@ -366,7 +365,7 @@ mod tests {
         assert!(read.figure.len() >= 8);
     }
 
-    /// Promise: what is wrong is told with the file and the key.
+    /// Promise: an error names the file and the key.
     #[test]
     fn what_is_wrong_is_named() {
         for (from, to, told) in [
@@ -428,8 +427,8 @@ mod tests {
         }
     }
 
-    /// Promise: a timeline and the parameters of retraining are refused with the key where they are
-    /// such as no run can have; and memory nodes retrain unless the file says otherwise.
+    /// Promise: invalid timelines and retraining parameters are refused with their key, and memory
+    /// nodes retrain by default.
     #[test]
     fn what_is_wrong_with_retraining_is_named() {
         for (from, to, told) in [
@@ -486,7 +485,7 @@ mod tests {
         ));
     }
 
-    /// Promise: what stands twice in a list is refused, also where it is written in two ways.
+    /// Promise: duplicates in a list are refused, even if written in two ways.
     #[test]
     fn what_is_there_twice_is_refused() {
         for (from, to, told) in [
@@ -531,7 +530,7 @@ mod tests {
         }
     }
 
-    /// Promise: a file without anything in it is told to be one, before what the reader misses.
+    /// Promise: an empty file is reported as empty, before missing keys are.
     #[test]
     fn an_empty_file_is_told() {
         for text in ["", "\n", "# later\n"] {
@@ -544,8 +543,8 @@ mod tests {
         }
     }
 
-    /// Promise: relative paths are looked for beside the file that has them, absolute ones and
-    /// built-in profiles are left alone.
+    /// Promise: relative paths are resolved beside the file; absolute paths and built-in profiles
+    /// are not changed.
     #[test]
     fn paths_are_relative_to_the_file() {
         let text = ROLEX_EXPERIMENTS.replacen("value = \"uniform\"", "value = \"keys:k.txt\"", 1);
@@ -569,7 +568,8 @@ mod tests {
         assert_eq!(read.in_folder(Path::new("exp")).profile, "exp/cx9.toml");
     }
 
-    /// Promise: a parameter without a source is refused, and so is a number beyond belief, shortly.
+    /// Promise: a parameter without a source is refused, and so is an implausible number, with a
+    /// short error.
     #[test]
     fn what_nobody_says_is_refused() {
         let text = ROLEX_EXPERIMENTS.split("fill_percent = { value = 50, source = \"");

@@ -1,4 +1,4 @@
-//! A figure's numbers as CSV: everything that was measured, and nothing where nothing was.
+//! CSV files of figures: everything that was measured, with empty fields where nothing was.
 
 use farleaf_bench::report::KindReport;
 use farleaf_bench::workload::OperationKind;
@@ -6,7 +6,7 @@ use farleaf_chart::csv::{maybe, quoted};
 
 use super::config::{Figure, FigureKind, Servers};
 use super::measure::{PointResult, Suite};
-use super::points::Place;
+use super::points::ChartPosition;
 use super::report::metadata_per_key;
 use super::timeline::end_ms;
 use crate::experiment::plan::WorkPlan;
@@ -37,7 +37,7 @@ const HEAD: [&str; 21] = [
     "duration_ns",
     "operations_per_s",
 ];
-/// Columns after them.
+/// Columns after those of the stages.
 const TAIL: [&str; 28] = [
     "key_count",
     "metadata_bytes_per_key",
@@ -69,8 +69,8 @@ const TAIL: [&str; 28] = [
     "backoff_ns_mean",
 ];
 
-/// One line for each kind of operation of each window; without operations, one for each table. A
-/// field is empty where nothing was measured.
+/// Returns one line for each kind of operation of each window; without operations, one for each
+/// table. A field is empty if nothing was measured.
 pub(super) fn csv(suite: &Suite, figure: &Figure, results: &[&PointResult]) -> String {
     let stages = Utilisation::default().stages().map(|(name, ..)| name);
     let header: Vec<&str> = HEAD.iter().chain(&stages).chain(&TAIL).copied().collect();
@@ -91,7 +91,7 @@ pub(super) fn csv(suite: &Suite, figure: &Figure, results: &[&PointResult]) -> S
     lines.join("\n")
 }
 
-/// What `x` is one of.
+/// Returns the quantity of the column `x`.
 fn quantity(kind: &FigureKind) -> &'static str {
     match kind {
         FigureKind::Growth { .. } => "inserted_percent",
@@ -117,23 +117,23 @@ fn quantity(kind: &FigureKind) -> &'static str {
 fn x(kind: &FigureKind, result: &PointResult, window: usize) -> String {
     let table = &result.point.table;
     match &result.point.place {
-        Place::Category(_) if matches!(kind, FigureKind::Metadata { .. }) => {
+        ChartPosition::Category(_) if matches!(kind, FigureKind::Metadata { .. }) => {
             table.record_count.to_string()
         }
-        Place::Category(_) if matches!(kind, FigureKind::Models { .. }) => {
+        ChartPosition::Category(_) if matches!(kind, FigureKind::Models { .. }) => {
             table.fill_percent.to_string()
         }
-        Place::Category(name) => quoted(name),
-        Place::Parts { workload } => quoted(workload),
-        Place::Number(number) => number.to_string(),
-        Place::Growth { percent_per_window } => {
+        ChartPosition::Category(name) => quoted(name),
+        ChartPosition::Parts { workload } => quoted(workload),
+        ChartPosition::Number(number) => number.to_string(),
+        ChartPosition::Growth { percent_per_window } => {
             (percent_per_window * (window + 1) as f64).to_string()
         }
-        Place::Time { .. } => end_ms(&result.windows, window).to_string(),
+        ChartPosition::Time { .. } => end_ms(&result.windows, window).to_string(),
     }
 }
 
-/// What a line of a window is about.
+/// Window, measurement and kind of operation of a line.
 type OfWindow<'a> = (usize, &'a Measurement, OperationKind, &'a KindReport);
 
 fn line(
@@ -191,7 +191,7 @@ fn line(
     line.chain(times).collect()
 }
 
-/// What stands behind the stages, but for times.
+/// Returns the columns after the stages, except times.
 fn tail(result: &PointResult, of: Option<OfWindow<'_>>) -> [String; 22] {
     let window = of.map(|(_, window, ..)| window);
     let report = of.map(|(_, _, kind, report)| (kind, report));

@@ -1,4 +1,4 @@
-//! One figure of a page: what it varies, and which numbers of the paper stand beside it.
+//! One figure of a page: the parameter that it varies, and the paper's numbers to compare.
 
 use farleaf_bench::distribution::Distribution;
 use farleaf_bench::workload::WorkloadLetter;
@@ -9,86 +9,87 @@ use super::checks::{distinct, slots, within};
 pub use super::kinds::{FigureKind, Servers, TrainingMeasure};
 use crate::shown;
 
-/// What of ours stands beside a number of the paper.
+/// Measure of ours that corresponds to a number of the paper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Comparable {
-    /// Round trips of a read, in the mean.
+    /// Mean round trips of a read.
     GetRoundTrips,
-    /// Bytes that a read reads, in the mean.
+    /// Mean bytes that a read fetches.
     GetBytes,
-    /// Round trips of an update, in the mean.
+    /// Mean round trips of an update.
     UpdateRoundTrips,
-    /// Everything that a session holds to find leaves.
+    /// All bytes that a session holds to find leaves, per key.
     MetadataBytesPerKey,
-    /// 8 bytes a leaf.
+    /// Bytes of the leaf table per key, at 8 bytes per leaf.
     LeafTableBytesPerKey,
-    /// Loaded keys over models.
+    /// Loaded keys per model.
     KeysPerModel,
-    /// Time of all retrainings over the leaves that were trained on, for 128 of these.
+    /// Retraining time per 128 leaves trained on, in microseconds.
     #[serde(rename = "retrain_us_per_128_leaves")]
     RetrainUsPer128Leaves,
-    /// The same over their records.
+    /// Retraining time per record, in nanoseconds.
     RetrainNsPerKey,
     /// Throughput of the slowest window while the table grows, in percent of the same window
     /// without retraining.
     SlowestWindowPercent,
-    /// The share of reads that read one leaf, in the last window.
+    /// Share of reads that read one leaf, in the last window.
     OneLeafPercent,
-    /// Throughput over that of another layer, over all windows; where threads vary, with the most.
+    /// Ratio to another layer's throughput, over all windows; if threads vary, with the most
+    /// threads.
     ThroughputRatio,
-    /// The share of checksums in the time of operations.
+    /// Share of checksums in the time of operations.
     ChecksumPercent,
-    /// Millions of operations a second.
+    /// Millions of operations per second.
     MillionsPerS,
-    /// Keys that the memory node was asked for because models did not lead there, in percent of
-    /// reads and scans.
+    /// Keys for which clients asked the memory node since models did not lead to them, in percent
+    /// of reads and scans.
     FallbackPercent,
-    /// Time of all threads that train, over the sub-models that they trained.
+    /// Time of all training threads per trained sub-model, in microseconds.
     TrainUsPerSubModel,
-    /// How long a sub-model is due until it is trained, in the mean.
+    /// Mean time between a sub-model becoming due and being trained, in microseconds.
     DueUs,
 }
 
-/// A number that the paper prints.
+/// Number that the paper prints.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PaperValue {
-    /// Of what.
+    /// Quantity of the number.
     pub what: String,
-    /// As printed.
+    /// Value as printed.
     pub value: String,
-    /// Whose number of ours stands beside it.
+    /// Layer whose number of ours is compared.
     #[serde(default, deserialize_with = "layer")]
     pub layer: Option<LayerKind>,
-    /// Which.
+    /// Measure of ours that is compared.
     pub measure: Option<Comparable>,
-    /// With what it is compared, if it is a ratio.
+    /// Denominator's layer, if the measure is a ratio.
     #[serde(default, deserialize_with = "layer")]
     pub over: Option<LayerKind>,
-    /// Only of what stands there in a chart; of everything if nothing is said.
+    /// Chart position to which the number applies; all by default.
     pub at: Option<String>,
-    /// Why none does.
+    /// Reason why no number of ours is compared.
     pub missing: Option<String>,
 }
 
 /// One figure.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct Figure {
-    /// Names its files.
+    /// Identifier, from which the names of the files are formed.
     pub id: String,
-    /// For people.
+    /// Title for people.
     pub title: String,
-    /// What must be known to read it.
+    /// Note that explains the figure.
     #[serde(default)]
     pub note: String,
-    /// Numbers that the paper prints of it.
+    /// Numbers that the paper prints for the figure.
     #[serde(default)]
     pub paper: Vec<PaperValue>,
-    /// Each a line or a bar; if nothing is said, those of all figures.
+    /// Search layers, each a line or a bar; by default those of all figures.
     #[serde(default, deserialize_with = "layers")]
     pub layers: Option<Vec<LayerKind>>,
-    /// What it varies.
+    /// Parameter that the figure varies.
     #[serde(flatten)]
     pub kind: FigureKind,
 }
@@ -146,7 +147,7 @@ impl Figure {
             | FigureKind::Speculation { .. }
             | FigureKind::Training { .. }
             | FigureKind::Servers { .. } => self.check_called(),
-            // These have no numbers but threads, which are checked above.
+            // These figures have no numbers but threads, which are checked above.
             FigureKind::Workloads { .. }
             | FigureKind::Keys { .. }
             | FigureKind::Threads { .. }
@@ -157,7 +158,7 @@ impl Figure {
         }
     }
 
-    /// The same of figures that nothing is run for.
+    /// Checks figures for which nothing is run.
     fn check_counted(&self) -> Result<(), String> {
         let key = |what: &str| format!("{what} of figure '{}'", self.id);
         let each = |what: &str, values: &mut dyn Iterator<Item = f64>, from: f64, to: f64| {
@@ -189,8 +190,7 @@ impl Figure {
         }
     }
 
-    /// Refuses a list in which something stands twice: it would be run twice, and drawn over
-    /// itself.
+    /// Refuses a list with duplicates: each would be run twice and drawn over itself.
     pub(super) fn check_distinct(&self) -> Result<(), String> {
         let of = |key: &str| format!("{key} of figure '{}'", self.id);
         let workloads = |list: &[WorkloadLetter]| distinct(&of("workloads"), list);
@@ -261,7 +261,7 @@ impl Figure {
         }
     }
 
-    /// The same of figures of what memory nodes do for clients, and of mixes.
+    /// Checks figures of the work that memory nodes do for clients, and of mixes.
     fn check_called(&self) -> Result<(), String> {
         let key = |what: &str| format!("{what} of figure '{}'", self.id);
         match &self.kind {
@@ -335,7 +335,7 @@ impl Figure {
             }
             FigureKind::Servers { servers, workloads } => {
                 distinct(&of("workloads"), workloads)?;
-                // They stand over how many NICs they have.
+                // Results are drawn over the number of NICs.
                 let counts = servers.iter().map(|it| it.nic_count());
                 distinct(&of("servers"), &counts.collect::<Vec<_>>())
             }
@@ -343,18 +343,19 @@ impl Figure {
         }
     }
 
-    /// Its layers, where all figures have these if they say nothing else.
+    /// Returns the figure's layers, or those of all figures if it names none.
     pub(super) fn layers_or<'a>(&'a self, of_all: &'a [LayerKind]) -> &'a [LayerKind] {
         self.layers.as_deref().unwrap_or(of_all)
     }
 
-    /// Its key whose value the keys of its tables come from; none: they are the default ones.
+    /// Returns the figure's key that names the keys of its tables; `None` if they are the default
+    /// ones.
     pub(super) fn keys_key(&self) -> Option<String> {
         let has_own = matches!(self.kind, FigureKind::Keys { .. });
         has_own.then(|| format!("keys of figure '{}'", self.id))
     }
 
-    /// The threads of a compute node that it asks for, if it does.
+    /// Returns the threads per compute node that the figure requests, if any.
     fn threads(&self) -> Option<&[usize]> {
         match &self.kind {
             FigureKind::Threads {
@@ -373,18 +374,18 @@ impl Figure {
         }
     }
 
-    /// The most threads of a compute node that it asks for; 0 if it asks for none.
+    /// Returns the largest number of threads per compute node that the figure requests; 0 if none.
     pub(super) fn threads_max(&self) -> usize {
         let threads = self.threads().unwrap_or_default();
         threads.iter().copied().max().unwrap_or(0)
     }
 }
 
-/// The keys that every figure has.
+/// Keys that every figure has.
 const FIGURE_KEYS: [&str; 6] = ["id", "title", "note", "paper", "layers", "kind"];
 
-/// Refuses what a reader that takes a figure's keys by its kind lets pass: keys that no figure of
-/// its kind has, and empty lists.
+/// Refuses errors that a reader by kind does not find: keys that no figure of this kind has, and
+/// empty lists.
 pub(super) fn check_figure_keys(text: &str) -> Result<(), String> {
     let Ok(file) = text.parse::<toml::Table>() else {
         return Ok(());

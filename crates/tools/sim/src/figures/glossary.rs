@@ -1,6 +1,6 @@
-//! What the page's words mean.
+//! Glossary of the page.
 
-/// Each word, and what it means on the page.
+/// Terms of the page and their meaning.
 pub(super) const GLOSSARY: [(&str, &str); 27] = [
     (
         "rolex",

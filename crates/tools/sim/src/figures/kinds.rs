@@ -1,4 +1,4 @@
-//! The kinds of figures: what each varies.
+//! Kinds of figures, by the parameter that each varies.
 
 use farleaf::ModelCache;
 use farleaf_bench::distribution::Distribution;
@@ -9,160 +9,162 @@ use super::clients::Workload;
 use crate::experiment::keys::KeySource;
 use crate::nic::model::NetworkModel;
 
-/// What a figure varies.
+/// Parameter that a figure varies.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum FigureKind {
-    /// Workloads, under each distribution in a chart of its own.
+    /// Workload, with a chart for each distribution.
     Workloads {
-        /// Which.
+        /// Workloads to run.
         workloads: Vec<WorkloadLetter>,
-        /// Under which distributions.
+        /// Distributions to use.
         distributions: Vec<Distribution>,
     },
-    /// How many records have been inserted.
+    /// Number of inserted records.
     Growth {
-        /// In percent of those loaded, in the end.
+        /// Records inserted at the end, in percent of those loaded.
         insert_percent: u64,
-        /// Measures on the way.
+        /// Measured windows until then.
         window_count: u64,
     },
-    /// A growing table over time, with retraining and, dashed, without.
+    /// Time, for a growing table, with retraining and (dashed) without.
     Timeline {
-        /// Records inserted in the end, in percent of those loaded.
+        /// Records inserted at the end, in percent of those loaded.
         insert_percent: u64,
-        /// The share of inserts among the operations meanwhile; the others are reads.
+        /// Percentage of inserts among the operations; the others are reads.
         write_percent: u8,
-        /// Measures while it grows.
+        /// Measured windows while the table grows.
         window_count: u64,
-        /// Measures afterwards, each of as many reads as each before is of operations.
+        /// Measured windows afterwards, each of as many reads as an earlier window has operations.
         rest_window_count: u64,
-        /// Threads of each compute node; a chart each.
+        /// Threads of each compute node; one chart for each.
         threads_per_node: Vec<usize>,
     },
-    /// The share of reads; the others are updates.
+    /// Share of reads; the other operations are updates.
     Ratios {
-        /// In percent.
+        /// Percentages of reads.
         read_percents: Vec<u8>,
     },
-    /// Where keys come from.
+    /// Source of keys.
     Keys {
-        /// Which.
+        /// Sources to use.
         keys: Vec<KeySource>,
-        /// A chart each.
+        /// Workloads; one chart for each.
         workloads: Vec<WorkloadLetter>,
     },
     /// Threads of each compute node.
     Threads {
-        /// How many.
+        /// Numbers of threads.
         threads_per_node: Vec<usize>,
-        /// A chart each.
+        /// Workloads; one chart for each.
         workloads: Vec<WorkloadLetter>,
     },
-    /// The models' error bound.
+    /// Error bound of the models.
     Epsilon {
-        /// In keys for `learned`, in slots for `rolex`.
+        /// Error bounds: in keys for `learned`, in slots for `rolex`.
         epsilon_keys: Vec<f64>,
-        /// A chart each.
+        /// Workloads; one chart for each.
         workloads: Vec<WorkloadLetter>,
     },
     /// Slots of a leaf.
     Slots {
-        /// How many.
+        /// Numbers of slots.
         slots: Vec<u64>,
-        /// A chart each.
+        /// Workloads; one chart for each.
         workloads: Vec<WorkloadLetter>,
     },
-    /// Threads of each compute node, a chart each workload.
+    /// Threads of each compute node, with a chart for each workload.
     Clients {
-        /// Which.
+        /// Workloads to run.
         workloads: Vec<Workload>,
-        /// Which records are asked for.
+        /// Distribution of requests over the records.
         distribution: Distribution,
-        /// How many threads.
+        /// Numbers of threads.
         threads_per_node: Vec<usize>,
     },
-    /// The 99th percentile of each kind of operation.
+    /// Latency: the 99th percentile of each kind of operation.
     Latencies {
-        /// Of these workloads.
+        /// Workloads to run.
         workloads: Vec<Workload>,
-        /// Which records are asked for.
+        /// Distribution of requests over the records.
         distribution: Distribution,
     },
-    /// Where the time of operations goes, a chart each workload and number of threads.
+    /// Time parts of operations, with a chart for each workload and number of threads.
     TimeParts {
-        /// Which.
+        /// Workloads to run.
         workloads: Vec<Workload>,
-        /// Which records are asked for.
+        /// Distribution of requests over the records.
         distribution: Distribution,
         /// Threads of each compute node.
         threads_per_node: Vec<usize>,
     },
-    /// What clients keep of models that memory nodes train.
+    /// Client cache of models that memory nodes train.
     ModelCaches {
-        /// Which parts.
+        /// Parts to cache.
         #[serde(deserialize_with = "caches")]
         caches: Vec<ModelCache>,
-        /// A chart each.
+        /// Workloads; one chart for each.
         workloads: Vec<WorkloadLetter>,
     },
-    /// Whether one link is followed before the memory node is asked, a chart each distribution.
+    /// Whether one link is followed before the memory node is asked, with a chart for each
+    /// distribution.
     Speculation {
-        /// Of this workload.
+        /// Workload to run.
         workload: WorkloadLetter,
-        /// How full the load makes leaves, in percent: the fuller, the sooner they split.
+        /// Percentage of a leaf's slots that the load fills: fuller leaves split earlier.
         fill_percent: u8,
-        /// Which records are asked for, also of D.
+        /// Distributions of requests over the records, also for workload D.
         distributions: Vec<Distribution>,
     },
-    /// Threads of a memory node that train models for clients, a chart each distribution and way
-    /// to deal with a wrong model. YCSB D: half of the inserts warm it up, half are measured.
+    /// Threads of a memory node that train models for clients, with a chart for each distribution
+    /// and method to deal with a wrong model. YCSB D: half of the inserts are warm-up, half are
+    /// measured.
     Training {
-        /// What is drawn.
+        /// Measure to draw.
         shows: TrainingMeasure,
-        /// How many threads; 0: models are trained before it begins and not again.
+        /// Numbers of threads; 0: models are trained before the start and never again.
         train_thread_counts: Vec<usize>,
-        /// How full the load makes leaves, in percent: the fuller, the sooner they split.
+        /// Percentage of a leaf's slots that the load fills: fuller leaves split earlier.
         fill_percent: u8,
-        /// Records inserted in the end, in percent of those loaded.
+        /// Records inserted at the end, in percent of those loaded.
         insert_percent: u64,
-        /// Which records are asked for.
+        /// Distributions of requests over the records.
         distributions: Vec<Distribution>,
         /// Whether one link is followed before the memory node is asked.
         speculation: Vec<bool>,
     },
-    /// How many memory nodes there are, of so many NICs each.
+    /// Number of memory nodes, and of NICs of each.
     Servers {
-        /// Which.
+        /// Memory nodes to use.
         servers: Vec<Servers>,
-        /// A chart each.
+        /// Workloads; one chart for each.
         workloads: Vec<WorkloadLetter>,
     },
     /// Shares of reads, updates and inserts.
     Mixes {
-        /// In percent, 100 together.
+        /// Percentages, which add up to 100.
         shares: Vec<[u8; 3]>,
-        /// A chart each.
+        /// Distributions; one chart for each.
         distributions: Vec<Distribution>,
     },
-    /// How many records there are; nothing is run.
+    /// Number of records; no operation is run.
     Metadata {
-        /// In thousandths of the size's record count.
+        /// Thousandths of the size's record count.
         record_per_mille: Vec<u64>,
-        /// How full leaves are, in percent; a chart each.
+        /// Fill of leaves in percent; one chart for each.
         fill_percents: Vec<u8>,
     },
-    /// Keys of each model, by how full leaves are; nothing is run.
+    /// Keys of each model, by the fill of leaves; no operation is run.
     Models {
-        /// How full, in percent.
+        /// Fill of leaves in percent.
         fill_percents: Vec<u8>,
-        /// The models' error bounds; a chart each.
+        /// Error bounds of the models; one chart for each.
         epsilon_keys: Vec<f64>,
     },
 }
 
 impl FigureKind {
-    /// The keys of this kind, beside those that every figure has.
+    /// Returns the keys of this kind, besides those that every figure has.
     pub(super) fn keys(kind: &str) -> &'static [&'static str] {
         match kind {
             "workloads" => &["workloads", "distributions"],
@@ -200,15 +202,15 @@ impl FigureKind {
     }
 }
 
-/// What a figure of training shows.
+/// Measure that a figure of training shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TrainingMeasure {
-    /// Sub-models trained a second.
+    /// Sub-models trained per second.
     Speed,
-    /// Operations a second.
+    /// Operations per second.
     Throughput,
-    /// The share of reads that were calls, as models did not lead to the key.
+    /// Share of reads that were calls, since models did not lead to the key.
     FallBacks,
 }
 
@@ -216,14 +218,14 @@ pub enum TrainingMeasure {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Servers {
-    /// How many.
+    /// Number of memory nodes.
     pub node_count: u32,
-    /// NICs of each.
+    /// NICs of each node.
     pub nics_per_node: u32,
 }
 
 impl Servers {
-    /// Those of a testbed.
+    /// Returns the memory nodes of a testbed.
     pub(super) fn of(model: &NetworkModel) -> Self {
         let memory = &model.memory;
         Self {
@@ -232,13 +234,13 @@ impl Servers {
         }
     }
 
-    /// The testbed with these in the place of its own.
+    /// Replaces the memory nodes of a testbed.
     pub(super) fn put_into(self, model: &mut NetworkModel) {
         model.memory.node_count.value = self.node_count.into();
         model.memory.nics_per_node.value = self.nics_per_node.into();
     }
 
-    /// NICs of all.
+    /// Returns the number of NICs of all nodes.
     pub(super) fn nic_count(self) -> u32 {
         self.node_count * self.nics_per_node
     }

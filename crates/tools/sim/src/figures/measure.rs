@@ -1,7 +1,7 @@
-//! The experiments of the figures are run, on several threads.
+//! Runs the experiments of the figures on several threads.
 //!
-//! Each is a world of its own on one thread, so that how many threads there are changes nothing but
-//! the wall time. Tables that several experiments use are loaded once.
+//! Each experiment is a world of its own on one thread, so the number of threads changes only the
+//! wall time. Tables that several experiments use are loaded once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
@@ -14,14 +14,14 @@ use super::write::{PAGE_NAME, chart_name, csv_name};
 use crate::experiment::ExperimentError;
 use crate::experiment::image::{Image, SESSION_COUNT_MAX};
 use crate::experiment::keys::{KeySource, Keys};
-use crate::experiment::plan::{TablePlan, WorkPlan};
+use crate::experiment::plan::{ExperimentTablePlan, WorkPlan};
 use crate::experiment::run::{Measurement, run};
 use crate::nic::model::NetworkModel;
 use crate::nic::probe::{SelfCheck, self_check};
 use crate::nic::profile::Profile;
 use crate::shown;
 
-/// Which experiments, how large, over which network; they fit each other.
+/// Experiments, their size and their network, which fit each other.
 #[derive(Clone, Debug)]
 pub struct Suite {
     experiments: Experiments,
@@ -29,92 +29,93 @@ pub struct Suite {
     size: RunSize,
     profile: Profile,
     points: Vec<Point>,
-    /// Client threads that the tables have sessions for.
+    /// Client threads for which the tables have sessions.
     thread_count: usize,
 }
 
-/// Why experiments cannot run on a testbed.
+/// Errors of experiments that cannot run on a testbed.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SuiteError {
-    /// A figure asks for more threads than the testbed's machines run.
+    /// A figure requests more threads than the testbed's machines run.
     #[error(
         "threads_per_node of figure '{figure}' = {asked}: a compute node of profile '{profile}' \
          has {there} (compute.threads_per_node); take fewer, or another profile"
     )]
     MoreThreadsThanThere {
-        /// Which figure.
+        /// Name of the figure.
         figure: String,
-        /// Threads that it asks for.
+        /// Threads that it requests.
         asked: usize,
-        /// On which testbed.
+        /// Name of the testbed.
         profile: String,
-        /// Threads of a compute node there.
+        /// Threads of a compute node of the testbed.
         there: usize,
     },
-    /// A memory node has no sessions for so many.
+    /// A memory node does not have sessions for all client threads.
     #[error(
         "profile '{profile}' has {machine_count} compute nodes of {threads_per_node} threads, and \
          a memory node has sessions for {SESSION_COUNT_MAX} threads in all; take fewer of either \
          (compute.node_count, compute.threads_per_node)"
     )]
     TooManySessions {
-        /// Which testbed.
+        /// Name of the testbed.
         profile: String,
-        /// Its compute nodes.
+        /// Number of its compute nodes.
         machine_count: usize,
-        /// Threads of each.
+        /// Threads of each compute node.
         threads_per_node: usize,
     },
     /// A file of keys cannot be read, or has too few.
     #[error("{origin}: {key} = '{keys}': {what}")]
     BadKeys {
-        /// The file of experiments.
+        /// File of experiments.
         origin: String,
-        /// The key in it.
+        /// Key in this file.
         key: String,
-        /// What it says.
+        /// Value of the key.
         keys: String,
-        /// What is wrong with that.
+        /// Description of the error.
         what: String,
     },
-    /// A figure of other memory nodes, on a testbed whose machines are both.
+    /// A figure varies the memory nodes, on a testbed whose machines are compute and memory nodes
+    /// at once.
     #[error(
         "servers of figure '{figure}': the compute nodes of profile '{profile}' are its memory \
          nodes (shared_machines), and there are as many of either; take another profile"
     )]
     SharedServers {
-        /// Which figure.
+        /// Name of the figure.
         figure: String,
-        /// On which testbed.
+        /// Name of the testbed.
         profile: String,
     },
-    /// Two charts would be one file.
+    /// Two charts would have the same file.
     #[error(
         "figures '{}': two of their files would be called {name}; rename one",
         .figures.join("' and '")
     )]
     SameFile {
-        /// Which figures.
+        /// Names of the figures.
         figures: Vec<String>,
-        /// The file.
+        /// Name of the file.
         name: String,
     },
 }
 
-/// Why a figure cannot be drawn.
+/// Error of an experiment.
 #[derive(Debug, thiserror::Error)]
 #[error("figure '{figure}', {layer}: {source}")]
 pub struct MeasureError {
-    /// Which figure.
+    /// Name of the figure.
     pub figure: String,
-    /// With which layer.
+    /// Search layer of the experiment.
     pub layer: &'static str,
-    /// Why.
+    /// Cause of the error.
     pub source: ExperimentError,
 }
 
-/// What one experiment found.
+/// Result of one experiment.
 #[derive(Clone, Debug)]
 pub(super) struct PointResult {
     pub(super) point: Point,
@@ -124,20 +125,20 @@ pub(super) struct PointResult {
     pub(super) windows: Vec<Measurement>,
 }
 
-/// What all experiments found.
+/// Results of all experiments.
 #[derive(Clone, Debug)]
-pub struct Measured {
+pub struct SuiteResults {
     pub(super) results: Vec<PointResult>,
     pub(super) self_check: SelfCheck,
 }
 
-impl Measured {
-    /// How many experiments there were.
+impl SuiteResults {
+    /// Returns the number of experiments.
     pub fn point_count(&self) -> usize {
         self.results.len()
     }
 
-    /// How near the network's rates and latencies are to published ones.
+    /// Returns how close the network's rates and latencies are to published ones.
     pub fn self_check(&self) -> &SelfCheck {
         &self.self_check
     }
@@ -145,19 +146,19 @@ impl Measured {
 
 /// Points that use the same tables.
 struct Group {
-    table: TablePlan,
+    table: ExperimentTablePlan,
     servers: Option<Servers>,
     left: AtomicUsize,
     image: Mutex<Option<Arc<Image>>>,
 }
 
 impl Suite {
-    /// Experiments of some size, by its name, on a testbed. Files of keys are read once to see
-    /// whether they will do.
+    /// Prepares experiments of a size, given by its name, on a testbed. Reads files of keys once to
+    /// check them.
     ///
     /// # Errors
-    /// They do not fit: the testbed has too few threads for a figure, or too many for a memory
-    /// node; two figures would write the same file; or a file of keys will not do.
+    /// The experiments do not fit: the testbed has too few threads for a figure, or too many for a
+    /// memory node; two figures would write the same file; or a file of keys is invalid.
     pub fn new(
         experiments: Experiments,
         (size_name, size): (&'static str, RunSize),
@@ -206,7 +207,7 @@ impl Suite {
         Ok(suite)
     }
 
-    /// Reads each file of keys, for as many as the largest table of it takes.
+    /// Reads each file of keys, for as many keys as the largest table takes from it.
     fn check_keys(&self) -> Result<(), SuiteError> {
         let mut known: Vec<(&KeySource, &Point)> = Vec::new();
         for point in self
@@ -258,7 +259,7 @@ impl Suite {
         Ok(())
     }
 
-    /// The files that are written of it, each with its figure's id; the page has none.
+    /// Returns the files to write except the page, each with its figure's id.
     fn files(&self) -> Vec<(&str, String)> {
         let mut files = vec![("", PAGE_NAME.to_owned())];
         for (index, figure) in self.experiments.figure.iter().enumerate() {
@@ -266,7 +267,7 @@ impl Suite {
             files.push((id, csv_name(id)));
             let of_figure = self.points.iter().filter(|it| it.figure_index == index);
             let mut charts: Vec<&str> = of_figure.map(|it| it.chart.as_str()).collect();
-            // Both layers' points stand in one chart.
+            // Points of both layers are in one chart.
             let mut known = BTreeSet::new();
             charts.retain(|chart| known.insert(*chart));
             files.extend(charts.iter().map(|chart| (id, chart_name(id, chart))));
@@ -274,18 +275,18 @@ impl Suite {
         files
     }
 
-    /// The names of the files that are written of it.
+    /// Returns the names of the files to write.
     pub fn file_names(&self) -> Vec<String> {
         let files = self.files().into_iter();
         files.map(|(_, name)| name).collect()
     }
 
-    /// The network.
+    /// Returns the network.
     pub fn model(&self) -> &NetworkModel {
         &self.profile.model
     }
 
-    /// The same with other memory nodes.
+    /// Returns the network with other memory nodes.
     fn model_of(&self, servers: Option<Servers>) -> NetworkModel {
         let mut model = self.model().clone();
         if let Some(servers) = servers {
@@ -294,28 +295,28 @@ impl Suite {
         model
     }
 
-    /// The network, and where it was read from.
+    /// Returns the network with its origin.
     pub fn profile(&self) -> &Profile {
         &self.profile
     }
 
-    /// The experiments.
+    /// Returns the experiments.
     pub fn experiments(&self) -> &Experiments {
         &self.experiments
     }
 
-    /// Their size, with its name.
+    /// Returns the size with its name.
     pub fn size(&self) -> (&'static str, RunSize) {
         (self.size_name, self.size)
     }
 
-    /// Whether the network is the testbed of the paper whose figures these are, in every number:
-    /// otherwise the paper's numbers are not of the same machines.
+    /// Returns whether the network equals the testbed of the figures' paper in every number. If
+    /// not, the paper's numbers are from different machines.
     pub fn is_papers_testbed(&self) -> bool {
         self.profile.is_built_in(&self.experiments.paper_profile)
     }
 
-    /// What there is to do, in the unit that progress is told in: operations and loaded records.
+    /// Returns the total work in the unit of progress: operations and loaded records.
     pub fn unit_count(&self) -> u64 {
         let to_run = self.to_run();
         let points = self.points.iter().zip(to_run).enumerate();
@@ -323,7 +324,7 @@ impl Suite {
         own.map(|(_, (point, _))| units(point)).sum()
     }
 
-    /// For each point the first one that is the same experiment, which is run for both.
+    /// Returns, for each point, the first point with the same experiment, which is run for both.
     fn to_run(&self) -> Vec<usize> {
         let points = self.points.iter().enumerate();
         let first = points.map(|(index, point)| {
@@ -335,15 +336,16 @@ impl Suite {
         first.collect()
     }
 
-    /// Runs everything. `progress` is told, from any thread, how many more units are done.
+    /// Runs all experiments. Any thread calls `progress` with the number of units done since the
+    /// last call.
     ///
     /// # Errors
-    /// An experiment failed: a key was not found, say. The others are given up then.
+    /// An experiment failed, for example because a key was not found. The others are cancelled.
     pub fn measure(
         &self,
         thread_count: usize,
         progress: &(dyn Fn(u64) + Sync),
-    ) -> Result<Measured, MeasureError> {
+    ) -> Result<SuiteResults, MeasureError> {
         let points = &self.points;
         let to_run = self.to_run();
         let mut groups: Vec<Group> = Vec::new();
@@ -397,7 +399,7 @@ impl Suite {
         });
         let results = results.collect();
         let self_check = self_check(self.model(), &|| {});
-        Ok(Measured {
+        Ok(SuiteResults {
             results,
             self_check,
         })
@@ -427,7 +429,7 @@ impl Suite {
         Ok(result)
     }
 
-    /// The group's tables; whoever comes first loads them, and the others wait.
+    /// Returns the group's tables; the first caller loads them, and the others wait.
     fn image(&self, group: &Group) -> Result<Arc<Image>, ExperimentError> {
         let mut image = group.lock();
         if let Some(image) = &*image {
@@ -446,7 +448,7 @@ impl Group {
     }
 }
 
-/// How much a point is, for progress: a loaded record takes a tenth of an operation's time.
+/// Returns the size of a point for progress: loading a record takes a tenth of an operation's time.
 fn units(point: &Point) -> u64 {
     let operations = point.work.as_ref().map_or(0, WorkPlan::operation_count);
     operations + point.table.record_count as u64 / 10

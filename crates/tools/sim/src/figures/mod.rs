@@ -1,30 +1,29 @@
 //! Figures of papers, drawn from experiments over modelled NICs.
 //!
-//! What is run is said by TOML files (`experiments` in the repository), not by code.
-//! The result is one folder: a CSV file a figure, an SVG file a chart, and one HTML page that has
-//! everything in it and needs no other file. The page says, at its head and under each chart, that
-//! its numbers are modelled, and lists every parameter with its source. Where the paper prints a
-//! number it stands beside ours; where it prints none, there is none.
+//! TOML files (`experiments` in the repository) define the experiments. The result is one folder: a
+//! CSV file for each figure, an SVG file for each chart, and one self-contained HTML page. The page
+//! states, at its head and under each chart, that its numbers are modelled, and lists every
+//! parameter with its source. Where the paper prints a number, the page shows it beside ours.
 //!
-//! | module | what it holds |
+//! | module | content |
 //! |---|---|
-//! | [`config`] | which experiments, of which size, from TOML |
+//! | [`config`] | experiments and their sizes, from TOML |
 //! | `figure` | one figure of them |
-//! | `kinds` | what figures vary |
-//! | [`clients`] | figures of how clients fare |
-//! | `called` | figures of what memory nodes do for clients |
-//! | `checks` | what experiments are refused for |
+//! | `kinds` | parameters that figures vary |
+//! | [`clients`] | figures of clients |
+//! | `called` | figures of the work that memory nodes do for clients |
+//! | `checks` | checks of experiments |
 //! | `points` | all experiments of the figures, each as a value |
-//! | [`measure`](mod@measure) | they are run, on several threads |
-//! | `timeline` | what is measured over time, as panels |
-//! | `report` | what they found, as charts and tables |
-//! | `beside` | the paper's numbers, and ours beside them |
+//! | [`measure`](mod@measure) | runs them on several threads |
+//! | `timeline` | measures over time, as panels |
+//! | `report` | results as charts and tables |
+//! | `beside` | comparison with the paper's numbers |
 //! | `csv` | a figure's numbers as CSV |
 //! | `page` | the page |
-//! | `glossary` | what the page's words mean |
-//! | [`write`](mod@write) | everything that is written |
+//! | `glossary` | terms of the page |
+//! | [`write`](mod@write) | writes the files |
 //!
-//! Charts, and the folder that they are written into, are `farleaf-chart`'s.
+//! `farleaf-chart` draws the charts and writes the folder.
 
 pub mod clients;
 pub mod config;

@@ -1,23 +1,23 @@
-//! The page: one HTML file that needs no other.
+//! Page of the figures: one self-contained HTML file.
 
 use farleaf_chart::page::STYLE;
 use farleaf_index::LayerKind;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::glossary::GLOSSARY;
-use super::measure::{Measured, Suite};
+use super::measure::{Suite, SuiteResults};
 use super::report::FigureReport;
 use crate::nic::probe::Verdict;
 use crate::shown::{amount, count};
 
-/// What the page says of each chart.
+/// Drawn figure, as the page shows it.
 pub(super) struct DrawnFigure<'a> {
     pub(super) report: &'a FigureReport<'a>,
     pub(super) charts: Vec<String>,
 }
 
-/// The page as HTML.
-pub(super) fn page(suite: &Suite, measured: &Measured, figures: &[DrawnFigure<'_>]) -> String {
+/// Returns the page as HTML.
+pub(super) fn page(suite: &Suite, measured: &SuiteResults, figures: &[DrawnFigure<'_>]) -> String {
     let experiments = suite.experiments();
     let page = html! {
         (DOCTYPE)
@@ -67,9 +67,9 @@ fn head(suite: &Suite) -> Markup {
     }
 }
 
-/// Which network it is, how it differs from the one whose name it has, and whether it is near to
-/// anything that is published.
-fn network(suite: &Suite, measured: &Measured) -> Markup {
+/// Returns the section on the network: its name, its differences from the profile of that name, and
+/// how close it is to published numbers.
+fn network(suite: &Suite, measured: &SuiteResults) -> Markup {
     let (profile, check) = (suite.profile(), measured.self_check());
     let name = &profile.model.name;
     html! {
@@ -207,8 +207,8 @@ fn experiment_parameters(suite: &Suite) -> Markup {
     }
 }
 
-/// Whether any run depends on the parameter of this key. A memory node's cores answer calls; its
-/// background work is one thread, which has a core in every testbed.
+/// Returns whether any run depends on the parameter of this key. A memory node's cores answer
+/// calls; its background work is one thread, which has a core in every testbed.
 fn is_used(suite: &Suite, key: &str) -> bool {
     let experiments = suite.experiments();
     let figures = experiments.figure.iter();
@@ -216,7 +216,7 @@ fn is_used(suite: &Suite, key: &str) -> bool {
     let mut layers = layers.copied();
     match key {
         "memory.cores_per_node" | "memory.call_ns" => layers.any(LayerKind::has_calls),
-        // Clients read leaves by themselves, where there are any.
+        // Clients read leaves themselves, in layers that have leaves.
         "memory.call_record_ns" => layers.any(|layer| !layer.has_leaves()),
         _ => true,
     }

@@ -1,25 +1,25 @@
-//! All experiments of the figures, each as a value.
+//! Points: all experiments of the figures, each as a value.
 
 use farleaf_bench::distribution::Distribution;
 use farleaf_bench::workload::{WorkloadLetter, WorkloadSpec};
 use farleaf_index::LayerKind;
 
 use super::config::{Experiments, Figure, FigureKind, RunSize, Servers};
-use crate::experiment::plan::{TablePlan, WorkPlan, mixed};
+use crate::experiment::plan::{ExperimentTablePlan, WorkPlan, mixed};
 use crate::nic::model::NetworkModel;
 
-/// Where a measure stands in a chart.
+/// Position of a measure in a chart.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Place {
-    /// Over a name.
+pub(super) enum ChartPosition {
+    /// At a category name.
     Category(String),
-    /// Over a number.
+    /// At a number.
     Number(f64),
-    /// Over the records inserted until the end of each window, in percent of those loaded.
+    /// At the records inserted until the end of each window, in percent of those loaded.
     Growth { percent_per_window: f64 },
-    /// Over the parts of operations' time, in this workload.
+    /// At the time parts of operations, in this workload.
     Parts { workload: String },
-    /// Over the time that has passed at the end of each window.
+    /// At the time that has passed at the end of each window.
     Time { retrains: bool },
 }
 
@@ -27,31 +27,31 @@ pub(super) enum Place {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Point {
     pub(super) figure_index: usize,
-    /// The chart's title, under which the figure's points are gathered.
+    /// Title of the chart that shows the point.
     pub(super) chart: String,
     pub(super) layer: LayerKind,
-    pub(super) place: Place,
-    /// In the place of the testbed's memory nodes, if they are others.
+    pub(super) place: ChartPosition,
+    /// Memory nodes, if they are not the testbed's.
     pub(super) servers: Option<Servers>,
-    pub(super) table: TablePlan,
-    /// None: only the tables are made.
+    pub(super) table: ExperimentTablePlan,
+    /// Work of the clients; `None` if only the tables are created.
     pub(super) work: Option<WorkPlan>,
 }
 
-/// What all points are made from.
-pub(super) struct Maker<'a> {
+/// Builder of all points.
+pub(super) struct PointBuilder<'a> {
     experiments: &'a Experiments,
     pub(super) size: RunSize,
     pub(super) points: Vec<Point>,
     machine_count: usize,
     threads_per_node: usize,
-    /// The testbed's.
+    /// Memory nodes of the testbed.
     pub(super) servers: Servers,
 }
 
-/// All points, figure by figure.
+/// Returns all points, figure by figure.
 pub(super) fn points(experiments: &Experiments, size: RunSize, model: &NetworkModel) -> Vec<Point> {
-    let mut maker = Maker {
+    let mut maker = PointBuilder {
         experiments,
         size,
         points: Vec::new(),
@@ -65,12 +65,12 @@ pub(super) fn points(experiments: &Experiments, size: RunSize, model: &NetworkMo
         }
     }
     let mut points = maker.points;
-    // Tables that are alike but for their room for inserts are made once, with room for all.
+    // Tables that differ only in their space for inserts are created once, with space for all.
     let insert_counts: Vec<usize> = points
         .iter()
         .map(|point| {
             let alike = points.iter().filter(|other| {
-                let other = TablePlan {
+                let other = ExperimentTablePlan {
                     insert_count: point.table.insert_count,
                     ..other.table.clone()
                 };
@@ -86,10 +86,10 @@ pub(super) fn points(experiments: &Experiments, size: RunSize, model: &NetworkMo
     points
 }
 
-impl Maker<'_> {
-    fn table(&self, layer: LayerKind) -> TablePlan {
+impl PointBuilder<'_> {
+    fn table(&self, layer: LayerKind) -> ExperimentTablePlan {
         let defaults = &self.experiments.defaults;
-        TablePlan {
+        ExperimentTablePlan {
             layer,
             slots: defaults.slots.value,
             fill_percent: defaults.fill_percent.value,
@@ -103,7 +103,7 @@ impl Maker<'_> {
 
     pub(super) fn work(&self, workload: WorkloadSpec, distribution: Distribution) -> WorkPlan {
         let defaults = &self.experiments.defaults;
-        // "Latest" is what D is about; nothing else is asked of it.
+        // Workload D is defined by "latest"; it has no other distribution.
         let is_latest = workload.distribution == Distribution::Latest;
         WorkPlan {
             workload,
@@ -112,7 +112,7 @@ impl Maker<'_> {
             in_flight_count: defaults.in_flight_count.value,
             warm_up_count: self.size.warm_up_operation_count,
             window_counts: vec![self.size.window_operation_count],
-            rest_window_counts: Vec::new(),
+            read_only_window_counts: Vec::new(),
             retraining: self.experiments.retraining(),
             models: self.experiments.defaults.models(),
         }
@@ -127,8 +127,8 @@ impl Maker<'_> {
         &mut self,
         index: usize,
         chart: &str,
-        place: Place,
-        table: TablePlan,
+        place: ChartPosition,
+        table: ExperimentTablePlan,
         work: WorkPlan,
     ) {
         let thread_count = self.machine_count * work.threads_per_node;
@@ -139,7 +139,7 @@ impl Maker<'_> {
             layer: table.layer,
             place,
             servers: None,
-            table: TablePlan {
+            table: ExperimentTablePlan {
                 insert_count,
                 ..table
             },
@@ -156,7 +156,7 @@ impl Maker<'_> {
             } => {
                 for distribution in distributions {
                     for letter in workloads {
-                        let place = Place::Category(letter.to_string());
+                        let place = ChartPosition::Category(letter.to_string());
                         let work = self.work(WorkloadSpec::of(*letter), *distribution);
                         self.push(index, distribution.name(), place, table.clone(), work);
                     }
@@ -172,7 +172,7 @@ impl Maker<'_> {
                     let reads = f64::from(*percent) / 100.0;
                     let workload = mixed(reads, 1.0 - reads, 0.0);
                     let work = self.work(workload, self.experiments.defaults.distribution.value);
-                    let place = Place::Number((*percent).into());
+                    let place = ChartPosition::Number((*percent).into());
                     self.push(index, "reads and updates", place, table.clone(), work);
                 }
             }
@@ -186,7 +186,7 @@ impl Maker<'_> {
                             threads_per_node: *threads,
                             ..self.letter(*letter)
                         };
-                        let place = Place::Number(*threads as f64);
+                        let place = ChartPosition::Number(*threads as f64);
                         self.push(index, &ycsb(*letter), place, table.clone(), work);
                     }
                 }
@@ -212,8 +212,8 @@ impl Maker<'_> {
         }
     }
 
-    /// Figures of tables that nothing is run on.
-    fn add_counted(&mut self, index: usize, kind: &FigureKind, table: &TablePlan) {
+    /// Adds figures of tables on which no operation is run.
+    fn add_counted(&mut self, index: usize, kind: &FigureKind, table: &ExperimentTablePlan) {
         match kind {
             FigureKind::Metadata {
                 record_per_mille,
@@ -222,7 +222,7 @@ impl Maker<'_> {
                 for fill_percent in fill_percents {
                     for per_mille in record_per_mille {
                         let records = self.size.record_count as u64 * per_mille / 1000;
-                        let table = TablePlan {
+                        let table = ExperimentTablePlan {
                             fill_percent: *fill_percent,
                             record_count: records.max(1000) as usize,
                             ..table.clone()
@@ -239,7 +239,7 @@ impl Maker<'_> {
             } => {
                 for epsilon_keys in epsilon_keys.iter().copied() {
                     for fill_percent in fill_percents.iter().copied() {
-                        let table = TablePlan {
+                        let table = ExperimentTablePlan {
                             fill_percent,
                             epsilon_keys,
                             ..table.clone()
@@ -253,56 +253,62 @@ impl Maker<'_> {
         }
     }
 
-    /// The same work on tables that differ: a chart a workload.
+    /// Adds the same work on tables that differ: one chart for each workload.
     fn add_tables(
         &mut self,
         index: usize,
         workloads: &[WorkloadLetter],
-        tables: &[(String, TablePlan)],
+        tables: &[(String, ExperimentTablePlan)],
     ) {
         for letter in workloads {
             for (name, table) in tables {
-                let place = Place::Category(name.clone());
+                let place = ChartPosition::Category(name.clone());
                 let work = self.letter(*letter);
                 self.push(index, &ycsb(*letter), place, table.clone(), work);
             }
         }
     }
 
-    /// Tables that nothing is run on.
-    fn add_still(&mut self, index: usize, chart: String, place: String, table: TablePlan) {
+    /// Adds tables on which no operation is run.
+    fn add_still(
+        &mut self,
+        index: usize,
+        chart: String,
+        place: String,
+        table: ExperimentTablePlan,
+    ) {
         self.points.push(Point {
             figure_index: index,
             chart,
             layer: table.layer,
-            place: Place::Category(place),
+            place: ChartPosition::Category(place),
             servers: None,
             table,
             work: None,
         });
     }
 
-    fn add_growth(&mut self, index: usize, percent: u64, windows: u64, table: TablePlan) {
+    fn add_growth(&mut self, index: usize, percent: u64, windows: u64, table: ExperimentTablePlan) {
         let records = self.size.record_count as u64;
         let window = (records * percent / 100 / windows).max(1);
         let workload = mixed(0.0, 0.0, 1.0);
         let work = WorkPlan {
-            // The first window begins when every thread has inserted something.
+            // The first window begins when every thread has inserted records.
             warm_up_count: (window / 10).max(1),
             window_counts: vec![window; windows as usize],
             ..self.work(workload, Distribution::Uniform)
         };
-        let place = Place::Growth {
+        let place = ChartPosition::Growth {
             percent_per_window: percent as f64 / windows as f64,
         };
         self.push(index, "inserts", place, table, work);
     }
 }
 
-/// Where a table grows for a while, and is then only read: with retraining and without, in this
-/// order.
-impl Maker<'_> {
-    fn add_timeline(&mut self, index: usize, kind: &FigureKind, table: &TablePlan) {
+/// Timelines: a table grows for a while, and is then only read; with retraining and without, in
+/// this order.
+impl PointBuilder<'_> {
+    fn add_timeline(&mut self, index: usize, kind: &FigureKind, table: &ExperimentTablePlan) {
         let FigureKind::Timeline {
             insert_percent,
             write_percent,
@@ -322,7 +328,7 @@ impl Maker<'_> {
                 _ => format!("{threads} threads a compute node"),
             };
             let retraining = self.experiments.retraining();
-            // A tree is never trained, and what trains for clients always does.
+            // A tree is never trained, and layers trained by the node always are.
             let courses = if self.experiments.retraining && table.layer.is_retrained() {
                 vec![retraining, None]
             } else {
@@ -332,23 +338,23 @@ impl Maker<'_> {
                 let retrains = retraining.is_some();
                 let work = WorkPlan {
                     threads_per_node: *threads,
-                    // The first window begins when every thread has inserted something.
+                    // The first window begins when every thread has inserted records.
                     warm_up_count: (window / 20).max(1),
                     window_counts: vec![window; *window_count as usize],
-                    rest_window_counts: vec![window; *rest_window_count as usize],
+                    read_only_window_counts: vec![window; *rest_window_count as usize],
                     retraining,
                     ..self.work(mixed(1.0 - share, 0.0, share), Distribution::Uniform)
                 };
-                let place = Place::Time { retrains };
+                let place = ChartPosition::Time { retrains };
                 self.push(index, &chart, place, table.clone(), work);
             }
         }
     }
 }
 
-/// The tables of a figure that varies tables, each with what is written under it.
-fn varied(kind: &FigureKind, table: &TablePlan) -> Vec<(String, TablePlan)> {
-    let changed = |name: String, change: &dyn Fn(&mut TablePlan)| {
+/// Returns the tables of a figure that varies tables, each with its label.
+fn varied(kind: &FigureKind, table: &ExperimentTablePlan) -> Vec<(String, ExperimentTablePlan)> {
+    let changed = |name: String, change: &dyn Fn(&mut ExperimentTablePlan)| {
         let mut table = table.clone();
         change(&mut table);
         (name, table)
@@ -378,7 +384,7 @@ pub(super) fn ycsb(letter: WorkloadLetter) -> String {
     format!("YCSB {letter}")
 }
 
-/// A count in thousands or millions, as a category's name.
+/// Returns a count in thousands or millions, as a category name.
 fn thousands(count: usize) -> String {
     if count >= 1_000_000 {
         format!("{} M", count as f64 / 1e6)

@@ -1,20 +1,20 @@
-//! What the experiments found, as charts and tables.
+//! Results of the experiments, as charts and tables.
 
 use farleaf_chart::chart::{Chart, Colour, Series};
 use farleaf_chart::panels::Panels;
 use farleaf_index::LayerKind;
 
-use super::beside::{Beside, beside};
+use super::beside::{PaperComparison, beside};
 use super::clients::{parts, parts_cell, tails};
 use super::config::{Figure, FigureKind, TrainingMeasure};
 use super::csv::csv;
-use super::measure::{Measured, PointResult, Suite};
-use super::points::Place;
+use super::measure::{PointResult, Suite, SuiteResults};
+use super::points::ChartPosition;
 use super::timeline;
 use crate::experiment::run::Measurement;
 use crate::shown;
 
-/// A row of a figure's table.
+/// Row of a figure's table.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Row {
     pub(super) chart: String,
@@ -30,12 +30,12 @@ pub(super) struct FigureReport<'a> {
     pub(super) charts: Vec<Drawing>,
     pub(super) header: Vec<&'static str>,
     pub(super) rows: Vec<Row>,
-    pub(super) beside: Vec<Beside>,
+    pub(super) beside: Vec<PaperComparison>,
     pub(super) csv: String,
 }
 
-/// All figures.
-pub(super) fn figures<'a>(suite: &'a Suite, measured: &Measured) -> Vec<FigureReport<'a>> {
+/// Returns the reports of all figures.
+pub(super) fn figures<'a>(suite: &'a Suite, measured: &SuiteResults) -> Vec<FigureReport<'a>> {
     let figures = suite.experiments().figure.iter().enumerate();
     figures
         .map(|(index, figure)| {
@@ -54,11 +54,11 @@ pub(super) fn figures<'a>(suite: &'a Suite, measured: &Measured) -> Vec<FigureRe
         .collect()
 }
 
-/// What is drawn into one file.
+/// Drawing of one file.
 #[derive(Clone, Debug)]
 pub(super) enum Drawing {
     Chart(Chart),
-    /// Under the chart's name among those of its figure.
+    /// Panels, with the chart's name among those of its figure.
     Panels(String, Panels),
 }
 
@@ -73,48 +73,48 @@ fn drawings(figure: &Figure, results: &[&PointResult]) -> Vec<Drawing> {
     charts.map(Drawing::Chart).collect()
 }
 
-/// The layer, and what else tells a line from the others.
+/// Returns the name of a line: the layer, and what else distinguishes it from the others.
 pub(super) fn line_name(result: &PointResult) -> String {
     let layer = result.point.layer.name();
     match result.point.place {
-        Place::Time { retrains: false } if result.point.layer.is_retrained() => {
+        ChartPosition::Time { retrains: false } if result.point.layer.is_retrained() => {
             format!("{layer}, not retrained")
         }
         _ => layer.to_owned(),
     }
 }
 
-/// Where the windows of a result stand, and what they measured.
+/// Returns the positions of a result's windows, with their measurements.
 fn places(figure: &Figure, result: &PointResult) -> Vec<(String, f64, f64)> {
     let rates = result.windows.iter().map(|it| rate(&figure.kind, it));
     match &result.point.place {
-        Place::Category(name) if result.point.work.is_none() => {
+        ChartPosition::Category(name) if result.point.work.is_none() => {
             let counted = match figure.kind {
                 FigureKind::Models { .. } => keys_per_model(result),
                 _ => metadata_per_key(result),
             };
             vec![(name.clone(), 0.0, counted)]
         }
-        Place::Category(name) if matches!(figure.kind, FigureKind::Latencies { .. }) => {
+        ChartPosition::Category(name) if matches!(figure.kind, FigureKind::Latencies { .. }) => {
             let tails = tails(result, name).into_iter();
             tails.map(|(name, us)| (name, 0.0, us)).collect()
         }
-        Place::Parts { .. } => {
+        ChartPosition::Parts { .. } => {
             let parts = parts(result).into_iter();
             parts.map(|(name, us)| (name, 0.0, us)).collect()
         }
-        Place::Category(name) => rates.map(|rate| (name.clone(), 0.0, rate)).collect(),
-        Place::Number(number) => rates
+        ChartPosition::Category(name) => rates.map(|rate| (name.clone(), 0.0, rate)).collect(),
+        ChartPosition::Number(number) => rates
             .map(|rate| (number.to_string(), *number, rate))
             .collect(),
-        Place::Growth { percent_per_window } => rates
+        ChartPosition::Growth { percent_per_window } => rates
             .enumerate()
             .map(|(index, rate)| {
                 let percent = percent_per_window * (index + 1) as f64;
                 (format!("{percent:.0} %"), percent, rate)
             })
             .collect(),
-        Place::Time { .. } => rates
+        ChartPosition::Time { .. } => rates
             .enumerate()
             .map(|(index, rate)| {
                 let end_ms = timeline::end_ms(&result.windows, index);
@@ -124,7 +124,7 @@ fn places(figure: &Figure, result: &PointResult) -> Vec<(String, f64, f64)> {
     }
 }
 
-/// What is drawn of a window over a place.
+/// Returns the value that is drawn for a window.
 fn rate(kind: &FigureKind, window: &Measurement) -> f64 {
     match training_measure(kind) {
         Some(TrainingMeasure::Speed) => thousand_trained_per_s(window),
@@ -161,7 +161,10 @@ fn charts(figure: &Figure, results: &[&PointResult]) -> Vec<Chart> {
         });
         let chart = &mut charts[index];
         for (name, number, value) in places(figure, result) {
-            let x = if matches!(point.place, Place::Category(_) | Place::Parts { .. }) {
+            let x = if matches!(
+                point.place,
+                ChartPosition::Category(_) | ChartPosition::Parts { .. }
+            ) {
                 category(&mut chart.categories, name) as f64
             } else {
                 number
@@ -279,7 +282,7 @@ const TRAINING_HEADER: [&str; 3] = [
 ];
 const FALLBACK_HEADER: &str = "reads that were calls, as models did not lead there";
 
-/// Whether it is about models of memory nodes.
+/// Returns whether the figure is about models of memory nodes.
 fn tells_fallbacks(kind: &FigureKind) -> bool {
     matches!(
         kind,
@@ -289,7 +292,7 @@ fn tells_fallbacks(kind: &FigureKind) -> bool {
     )
 }
 
-/// Keys that the memory nodes were asked for, in percent of reads and scans.
+/// Returns the keys for which clients asked the memory nodes, in percent of reads and scans.
 pub(super) fn fallback_percent(window: &Measurement) -> f64 {
     use farleaf_bench::workload::OperationKind::{Read, ReadModifyWrite, Scan};
     let kinds = [Read, ReadModifyWrite, Scan];
@@ -321,8 +324,8 @@ fn rows(figure: &Figure, result: &PointResult) -> Vec<Row> {
         return rows.collect();
     }
     let names = match &point.place {
-        Place::Category(name) => vec![name.clone()],
-        Place::Parts { .. } => vec!["all parts".to_owned()],
+        ChartPosition::Category(name) => vec![name.clone()],
+        ChartPosition::Parts { .. } => vec!["all parts".to_owned()],
         _ => places.into_iter().map(|(place, ..)| place).collect(),
     };
     let windows = names.into_iter().zip(&result.windows);
@@ -334,7 +337,7 @@ fn rows(figure: &Figure, result: &PointResult) -> Vec<Row> {
                 busiest(window),
                 format!("{:.3}", window.metadata_bytes_per_key),
             ];
-            if matches!(point.place, Place::Time { .. }) {
+            if matches!(point.place, ChartPosition::Time { .. }) {
                 cells.extend(timeline::cells(window));
             }
             if matches!(figure.kind, FigureKind::Training { .. }) {
@@ -343,7 +346,7 @@ fn rows(figure: &Figure, result: &PointResult) -> Vec<Row> {
             if tells_fallbacks(&figure.kind) {
                 cells.push(format!("{:.2} %", fallback_percent(window)));
             }
-            if matches!(point.place, Place::Parts { .. }) {
+            if matches!(point.place, ChartPosition::Parts { .. }) {
                 cells.push(parts_cell(window));
             }
             row(place, cells)
@@ -356,7 +359,7 @@ fn thousand_trained_per_s(window: &Measurement) -> f64 {
     training.sub_model_count as f64 * 1e6 / window.duration_ns.max(1) as f64
 }
 
-/// What was trained of models for clients.
+/// Returns the cells on models trained for clients.
 fn trained(window: &Measurement) -> [String; 3] {
     let of = window.training.unwrap_or_default();
     let none = || "-".to_owned();
@@ -369,7 +372,7 @@ fn trained(window: &Measurement) -> [String; 3] {
     ]
 }
 
-/// The cells of tables that nothing was run on.
+/// Returns the cells of tables on which no operation was run.
 fn counted(figure: &Figure, result: &PointResult) -> Vec<String> {
     let leaf_table = match result.point.layer {
         LayerKind::Rolex => format!("{:.3}", leaf_table_per_key(result)),
@@ -405,10 +408,10 @@ fn kinds(window: &Measurement) -> String {
     kinds.join("\n")
 }
 
-/// From this share of its time on a stage counts as what bounds the throughput.
+/// Share of its time from which on a stage counts as the bottleneck of the throughput.
 const BUSY_SHARE: f64 = 0.95;
 
-/// The stage that is nearest to its limit, and whether it bounds the throughput.
+/// Returns the stage closest to its limit, and whether it is the bottleneck.
 fn busiest(window: &Measurement) -> String {
     let stages = window.utilisation.stages_of_operations().into_iter();
     let busiest = stages.max_by(|one, other| one.2.total_cmp(&other.2));

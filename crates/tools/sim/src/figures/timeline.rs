@@ -1,4 +1,4 @@
-//! What is measured over time: a table that grows, with retraining and without.
+//! Timelines: measures of a growing table over time, with retraining and without.
 
 use farleaf_bench::report::{FarCosts, KindReport};
 use farleaf_bench::workload::OperationKind;
@@ -7,14 +7,14 @@ use farleaf_chart::panels::{Mark, Panel, Panels};
 
 use super::config::Comparable;
 use super::measure::PointResult;
-use super::points::Place;
+use super::points::ChartPosition;
 use super::report::{colour, line_name};
 use crate::experiment::run::{Measurement, Retraining};
 use crate::shown;
 
 pub(super) const X_LABEL: &str = "virtual time (ms)";
 
-/// When a window ended, in milliseconds since the first began.
+/// Returns when a window ended, in milliseconds since the first began.
 pub(super) fn end_ms(windows: &[Measurement], index: usize) -> f64 {
     let until = windows[..=index].iter();
     until.map(|it| it.duration_ns as f64 / 1e6).sum()
@@ -24,11 +24,11 @@ fn reads(window: &Measurement) -> Option<&KindReport> {
     window.kinds.get(&OperationKind::Read)
 }
 
-/// What is shown of each window.
-type Shown = (&'static str, fn(&Measurement) -> Option<f64>);
+/// Measure of each window: its name, and a function that returns it.
+type ShownMeasure = (&'static str, fn(&Measurement) -> Option<f64>);
 
-/// The panels, from above to below.
-const SHOWN: [Shown; 4] = [
+/// Panels, from top to bottom.
+const SHOWN: [ShownMeasure; 4] = [
     ("M operations / s", |it| Some(it.operations_per_s / 1e6)),
     ("round trips per get", |it| {
         Some(reads(it)?.far?.round_trips_mean)
@@ -41,8 +41,8 @@ const SHOWN: [Shown; 4] = [
     }),
 ];
 
-/// Panels for each chart of a figure, with its name; what has no title or caption yet gets them
-/// where it is written.
+/// Returns the panels of each chart of a figure, with its name. Titles and captions that are still
+/// empty are added when the chart is written.
 pub(super) fn panels(results: &[&PointResult]) -> Vec<(String, Panels)> {
     let mut names: Vec<&str> = results.iter().map(|it| it.point.chart.as_str()).collect();
     names.dedup();
@@ -51,7 +51,7 @@ pub(super) fn panels(results: &[&PointResult]) -> Vec<(String, Panels)> {
     let drawn = names.into_iter().map(|name| {
         let of_chart = results.iter().filter(|it| it.point.chart == name);
         let of_chart: Vec<&PointResult> = of_chart.copied().collect();
-        let panel = |(y_label, value): Shown| Panel {
+        let panel = |(y_label, value): ShownMeasure| Panel {
             y_label: y_label.to_owned(),
             y_from: 0.0,
             y_to: 0.0,
@@ -69,7 +69,7 @@ pub(super) fn panels(results: &[&PointResult]) -> Vec<(String, Panels)> {
     drawn.collect()
 }
 
-/// A value stands in the middle of its window.
+/// Returns the line of a result; a value is drawn in the middle of its window.
 fn line(result: &PointResult, value: fn(&Measurement) -> Option<f64>) -> Series {
     let windows = result.windows.iter().enumerate();
     let values = windows.filter_map(|(index, window)| {
@@ -79,21 +79,21 @@ fn line(result: &PointResult, value: fn(&Measurement) -> Option<f64>) -> Series 
     Series {
         name: line_name(result),
         colour: colour(result.point.layer),
-        is_dashed: matches!(result.point.place, Place::Time { retrains: false }),
+        is_dashed: matches!(result.point.place, ChartPosition::Time { retrains: false }),
         values: values.collect(),
     }
 }
 
-/// How many windows there are in which the table grows.
+/// Returns the number of windows in which the table grows.
 fn growing_count(result: &PointResult) -> usize {
     let work = result.point.work.as_ref();
     work.map_or(0, |work| work.window_counts.len())
 }
 
-/// Where the table has grown, if it is retrained and something comes after.
+/// Returns the mark where the table stops growing, if it is retrained and windows follow.
 fn mark(result: &PointResult) -> Option<Mark> {
     let growing_count = growing_count(result);
-    let is_shown = matches!(result.point.place, Place::Time { retrains: true });
+    let is_shown = matches!(result.point.place, ChartPosition::Time { retrains: true });
     let is_followed = growing_count < result.windows.len();
     (is_shown && is_followed && growing_count > 0).then(|| Mark {
         x: end_ms(&result.windows, growing_count - 1),
@@ -101,7 +101,7 @@ fn mark(result: &PointResult) -> Option<Mark> {
     })
 }
 
-/// The cells of a window that no other figure has.
+/// Returns the cells of a window that no other figure has.
 pub(super) fn cells(window: &Measurement) -> [String; 3] {
     let of_reads = |show: fn(FarCosts) -> String| {
         let shown = reads(window).and_then(|it| it.far).map(show);
@@ -115,14 +115,14 @@ pub(super) fn cells(window: &Measurement) -> [String; 3] {
     ]
 }
 
-/// The number, if it is one of retraining and this result has it, and over how many leaves or
-/// windows it is told.
+/// Returns the measure, if it is one of retraining and this result has it, and the number of leaves
+/// or windows that it covers.
 pub(super) fn comparable(
     result: &PointResult,
     others: &[&PointResult],
     measure: Comparable,
 ) -> Option<(u64, f64)> {
-    if !matches!(result.point.place, Place::Time { retrains: true }) {
+    if !matches!(result.point.place, ChartPosition::Time { retrains: true }) {
         return None;
     }
     let windows = result.windows.iter().filter_map(|it| it.retraining);
@@ -139,7 +139,7 @@ pub(super) fn comparable(
         }
         Comparable::SlowestWindowPercent => {
             let beside = others.iter().find(|it| {
-                let is_still = matches!(it.point.place, Place::Time { retrains: false });
+                let is_still = matches!(it.point.place, ChartPosition::Time { retrains: false });
                 is_still && it.point.chart == result.point.chart
             })?;
             let growing_count = growing_count(result);

@@ -1,4 +1,4 @@
-//! Everything that is written: CSV, SVG, and the page.
+//! Writes the files: CSV, SVG, and the page.
 
 use std::path::PathBuf;
 
@@ -8,18 +8,18 @@ pub use farleaf_chart::folder::{Folder, FolderError};
 use farleaf_chart::chart::draw;
 use farleaf_chart::panels::{self, Panels};
 
-use super::measure::{Measured, Suite};
+use super::measure::{Suite, SuiteResults};
 use super::page::{DrawnFigure, page};
 use super::report::{Drawing, FigureReport, figures};
 use crate::shown;
 
-/// The command that a folder of figures belongs to, for [`Folder::claim`].
+/// Command that owns a folder of figures, for [`Folder::claim`].
 pub const WRITER: &str = "farleaf figures";
 
-/// What the page is called.
+/// Name of the page's file.
 pub(super) const PAGE_NAME: &str = "index.html";
 
-/// Why the folder was not written.
+/// Errors of writing a folder.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WriteError {
@@ -31,12 +31,16 @@ pub enum WriteError {
     Folder(#[from] FolderError),
 }
 
-/// Writes everything into a folder in the place of what a former run wrote there, once all of it is
-/// drawn. Returns the page's path.
+/// Writes all files into a folder once they are drawn, and replaces those of an earlier run.
+/// Returns the page's path.
 ///
 /// # Errors
-/// A chart cannot be drawn, or a file not be written.
-pub fn write(suite: &Suite, measured: &Measured, folder: &Folder) -> Result<PathBuf, WriteError> {
+/// A chart cannot be drawn, or a file cannot be written.
+pub fn write(
+    suite: &Suite,
+    measured: &SuiteResults,
+    folder: &Folder,
+) -> Result<PathBuf, WriteError> {
     let reports = figures(suite, measured);
     let mut drawn = Vec::with_capacity(reports.len());
     let mut files = Vec::new();
@@ -56,7 +60,7 @@ pub fn write(suite: &Suite, measured: &Measured, folder: &Folder) -> Result<Path
     Ok(folder.file(PAGE_NAME))
 }
 
-/// A chart's name among those of its figure, and the chart.
+/// Returns a chart as SVG, with its name among those of its figure.
 fn drawn_as_svg<'a>(
     suite: &Suite,
     report: &FigureReport<'_>,
@@ -79,12 +83,12 @@ fn drawn_as_svg<'a>(
     }
 }
 
-/// What a figure's CSV file is called.
+/// Returns the name of a figure's CSV file.
 pub(super) fn csv_name(id: &str) -> String {
     format!("{id}.csv")
 }
 
-/// What the SVG file of one of its charts is called.
+/// Returns the name of the SVG file of one of its charts.
 pub(super) fn chart_name(id: &str, chart: &str) -> String {
     format!("{id}-{}.svg", file_name(chart))
 }
@@ -94,11 +98,11 @@ fn title(report: &FigureReport<'_>, chart: &str) -> String {
     format!("{figure}: {chart}")
 }
 
-/// Every chart says for itself what it is.
+/// Returns the caption, by which every chart states that it is modelled.
 fn caption(suite: &Suite) -> String {
     let (size_name, size) = suite.size();
     let profile = suite.profile();
-    // A changed copy says so in its label.
+    // The label of a changed copy states that it is changed.
     let own = if profile.differences().is_none() {
         ", not a built-in profile"
     } else {
@@ -113,7 +117,7 @@ fn caption(suite: &Suite) -> String {
     )
 }
 
-/// The title as part of a file's name.
+/// Returns the title in a form that is valid in a file name.
 fn file_name(title: &str) -> String {
     let is_kept = |letter: char| letter.is_ascii_alphanumeric();
     let words = title.split(|letter| !is_kept(letter));

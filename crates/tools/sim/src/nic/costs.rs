@@ -1,17 +1,17 @@
-//! What each stage takes of a verb, as the queues need it.
+//! Costs of a verb in each stage, as the queues need them.
 
 use farleaf_fabric::{Verb, VerbKind};
 
 use super::model::NetworkModel;
 use super::queue::{Picos, picos};
 
-/// What an atomic's request carries beside the headers: 28 bytes of `AtomicETH` in the place of 16
-/// of RETH (InfiniBand Architecture Specification).
+/// Bytes of an atomic's request besides the headers: 28 bytes of `AtomicETH` in place of 16 of RETH
+/// (InfiniBand Architecture Specification).
 const ATOMIC_REQUEST_EXTRA_BYTES: u64 = 12;
-/// What an atomic's reply carries beside the headers: the word that was there.
+/// Bytes of an atomic's reply besides the headers: the previous word.
 const ATOMIC_RESPONSE_EXTRA_BYTES: u64 = 8;
 
-/// The model's numbers as the queues need them.
+/// Parameters of the model as the queues need them.
 #[derive(Clone, Debug)]
 pub(super) struct Costs {
     pub(super) verb: Picos,
@@ -28,7 +28,7 @@ pub(super) struct Costs {
     pub(super) response_header_bytes: u64,
 }
 
-/// What batches take of a client thread's processor.
+/// Processor time of batches on a client thread.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ProcessorCosts {
     pub(super) doorbell: Picos,
@@ -63,7 +63,7 @@ impl Costs {
         }
     }
 
-    /// From NIC to NIC, or back to where it came from.
+    /// Returns the time from NIC to NIC, or of a loopback.
     pub(super) fn way(&self, is_loopback: bool) -> Picos {
         if is_loopback {
             self.loopback

@@ -1,49 +1,49 @@
-//! The parameters of a modelled network, read from TOML, each beside its source.
+//! Parameters of a modelled network, read from TOML, each with its source.
 
 use serde::{Deserialize, Serialize};
 
-pub use super::published::{Measure, PublishedLatency, PublishedRate, Standing};
+pub use super::published::{Measure, NumberOrigin, PublishedLatency, PublishedRate};
 use super::published::{check_distinct, check_published};
 pub use super::range::THREADS_PER_NODE_MAX;
 use super::range::check;
 use crate::shown;
 
-/// A number and where it comes from.
+/// Number with its source.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Parameter {
-    /// In the unit that the key's name ends with.
+    /// Value in the unit with which the key's name ends.
     pub value: f64,
-    /// Who says so; or why it is estimated so.
+    /// Source of the number, or the reason for an estimate.
     pub source: String,
 }
 
-/// Compute nodes: the clients' machines, and what operations cost their processors.
+/// Compute nodes: the clients' machines, and the costs of operations on their processors.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ComputeNodes {
-    /// How many there are.
+    /// Number of compute nodes.
     pub node_count: Parameter,
-    /// NICs of each; its threads are spread over them.
+    /// NICs of each node; its threads are distributed over them.
     pub nics_per_node: Parameter,
-    /// Client threads of each, one a core.
+    /// Client threads of each node, one per core.
     pub threads_per_node: Parameter,
-    /// A thread's time for one operation before it posts anything: the request, the search in the
-    /// models.
+    /// A thread's time for one operation before it posts anything: the request and the search in
+    /// the models.
     pub operation_ns: Parameter,
     /// A thread's time to ring one doorbell.
     pub doorbell_ns: Parameter,
-    /// A thread's time to poll the completion of what one doorbell posted, and to go on with the
-    /// task that waits for it.
+    /// A thread's time to poll the completion of what one doorbell posted, and to continue the task
+    /// that waits for it.
     pub completion_ns: Parameter,
     /// A thread's time to write one verb's work queue element.
     pub verb_ns: Parameter,
     /// A thread's time to check 1024 bytes that were read.
     pub checksum_ns_per_kib: Parameter,
-    /// The least time after which a task that backs off from a lock is polled again: a turn in
-    /// which no other task of its thread has anything to do.
+    /// Shortest time after which a task that backs off from a lock is polled again: no other task
+    /// of its thread has work.
     pub backoff_turn_ns_min: Parameter,
-    /// The most: a turn in which all others have. What is drawn between them is mostly short.
+    /// Longest such time: all other tasks of its thread have work. Drawn times are mostly short.
     pub backoff_turn_ns_max: Parameter,
 }
 
@@ -51,159 +51,157 @@ pub struct ComputeNodes {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MemoryNodes {
-    /// How many there are.
+    /// Number of memory nodes.
     pub node_count: Parameter,
-    /// NICs of each; clients are spread over them.
+    /// NICs of each node; clients are distributed over them.
     pub nics_per_node: Parameter,
-    /// Cores of each. Calls of tables whose node executes operations wait for one; of all other
-    /// tables no get, scan or put does, and the node's one thread for background work takes one,
-    /// however many there are.
+    /// Cores of each node. Calls of tables whose node executes operations wait for one. No get,
+    /// scan or put of any other table does. The node's background thread has one core in any case.
     pub cores_per_node: Parameter,
-    /// A core's time for one call about one record, from the look at the request to the reply that
-    /// is posted.
+    /// A core's time for one call about one record, from polling the request to posting the reply.
     pub call_ns: Parameter,
-    /// A core's time for each record more that a call asks for: the next one of the node's map, and
-    /// its copy into the reply.
+    /// A core's time for each further record of a call: to find it in the node's map, and to copy
+    /// it into the reply.
     pub call_record_ns: Parameter,
     /// A core's time to train models on one key.
     pub retrain_ns_per_key: Parameter,
-    /// From a NIC back to itself: what the node's own verbs take in the place of `one_way_ns`.
+    /// Time from a NIC back to itself, which replaces `one_way_ns` for the node's own verbs.
     pub loopback_ns: Parameter,
 }
 
-/// One NIC, of either kind of node.
+/// Parameters of one NIC, of either kind of node.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NicParameters {
-    /// What it is called.
+    /// Name of the NIC.
     pub name: String,
-    /// Of its port, in each direction.
+    /// Bandwidth of its port in each direction.
     pub bandwidth_gbit_per_s: Parameter,
-    /// READs and WRITEs that its pipeline does, as requester and as responder together.
+    /// READs and WRITEs per second of its pipeline, as requester and responder together.
     pub verb_rate_per_s: Parameter,
-    /// CAS and FAA that its pipeline does as responder, on different words.
+    /// CAS and FAA per second of its pipeline as responder, on different words.
     pub atomic_rate_per_s: Parameter,
-    /// How long an atomic keeps its slot of the locking table.
+    /// Time for which an atomic occupies its slot of the locking table.
     pub atomic_same_slot_ns: Parameter,
-    /// Slots of the locking table; word `n` of a region is in slot `n` modulo this.
+    /// Slots of the locking table; word `n` of a node's memory is in slot `n` modulo this.
     pub atomic_slot_count: Parameter,
-    /// What one doorbell takes of the requester's pipeline.
+    /// Time that one doorbell takes of the requester's pipeline.
     pub doorbell_ns: Parameter,
-    /// From NIC to NIC: wire, switch, and the buses at both ends, when nobody else is there.
+    /// Time from NIC to NIC without load: wire, switch, and the buses at both ends.
     pub one_way_ns: Parameter,
-    /// Payload of one packet at the most.
+    /// Maximal payload of one packet.
     pub mtu_bytes: Parameter,
-    /// What each packet of a request has beside its payload.
+    /// Bytes of each packet of a request besides its payload.
     pub request_header_bytes: Parameter,
-    /// What each packet of a reply has beside its payload.
+    /// Bytes of each packet of a reply besides its payload.
     pub response_header_bytes: Parameter,
 }
 
-/// Compute nodes are the memory nodes. A thread's verbs to its own machine go through that
-/// machine's NIC and back ([`MemoryNodes::loopback_ns`]), never past it: a processor's atomics and
-/// a NIC's are not atomic to each other (F4).
+/// Machines that are compute and memory nodes at once. A thread's verbs to its own machine go
+/// through that machine's NIC and back ([`MemoryNodes::loopback_ns`]), never past it: atomics of a
+/// processor and of a NIC are not atomic to each other (FABRIC-4).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SharedMachines {
-    /// Who says so.
+    /// Source of this statement.
     pub source: String,
 }
 
-/// A testbed: its machines, its NICs, and what is published of them.
+/// Testbed: its machines, its NICs, and published measurements of them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NetworkModel {
-    /// Its name.
+    /// Name of the testbed.
     pub name: String,
-    /// Whose it is, for people.
+    /// Description of the testbed, for people.
     pub testbed: String,
-    /// The clients' machines.
+    /// Machines of the clients.
     pub compute: ComputeNodes,
-    /// The memory nodes.
+    /// Memory nodes of the testbed.
     pub memory: MemoryNodes,
-    /// Every machine's NICs.
+    /// NICs of every machine.
     pub nic: NicParameters,
-    /// Present: each compute node is the memory node of its number, with its NICs.
+    /// If present, each compute node is the memory node of the same number, with its NICs.
     #[serde(default)]
     pub shared_machines: Option<SharedMachines>,
-    /// What the model is checked against.
+    /// Published rates with which the model is compared.
     #[serde(default)]
     pub published: Vec<PublishedRate>,
-    /// The same for latencies.
+    /// Published latencies with which the model is compared.
     #[serde(default)]
     pub published_latency: Vec<PublishedLatency>,
 }
 
-/// Why a profile is refused.
+/// Errors of a profile.
 #[derive(Clone, Debug, thiserror::Error, PartialEq)]
 #[non_exhaustive]
 pub enum ModelError {
-    /// It is no TOML, or a key is missing, unknown, or of the wrong type; with the line.
+    /// Invalid TOML, or a key that is missing, unknown, or of the wrong type; with the line.
     #[error("{0}")]
     Syntax(String),
-    /// A number that no testbed has.
+    /// A number is out of range.
     #[error("{key} = {}: must be {expected}", shown::number(*value))]
     OutOfRange {
-        /// The key, with its table.
+        /// Key with its table.
         key: &'static str,
-        /// What it is.
+        /// Value of the key.
         value: f64,
-        /// What it may be.
+        /// Permitted values.
         expected: String,
     },
-    /// A published figure that the self-check does not measure, and so would not compare.
+    /// The self-check does not measure this published rate, so it would not be compared.
     #[error(
         "published.size_bytes = {size_bytes}: the self-check measures READs of 8 to 4096 bytes, \
          powers of two, and atomics of 8"
     )]
     NotMeasured {
-        /// The size.
+        /// Size of the verb.
         size_bytes: u64,
     },
-    /// Two published figures of one thing, of which the self-check would compare only one.
+    /// Two published numbers have the same measure; the self-check would compare only one.
     #[error(
         "{key}: measure = \"{measure}\" with size_bytes = {size_bytes} is there twice; keep the \
          one that is to be compared with"
     )]
     PublishedTwice {
-        /// The table.
+        /// Name of the table.
         key: &'static str,
-        /// Of what.
+        /// Measure of both.
         measure: Measure,
-        /// The size.
+        /// Size of the verb.
         size_bytes: u64,
     },
-    /// Compute nodes that are the memory nodes, and are not as many.
+    /// Machines are compute and memory nodes at once, but the numbers of the two differ.
     #[error(
         "shared_machines: {compute_key} = {compute} and {memory_key} = {memory} must be the same; \
          take shared_machines out where compute nodes are machines of their own"
     )]
     NotShared {
-        /// Of compute nodes.
+        /// Key of the number of compute nodes.
         compute_key: &'static str,
-        /// How many.
+        /// Number of compute nodes.
         compute: f64,
-        /// Of memory nodes.
+        /// Key of the number of memory nodes.
         memory_key: &'static str,
-        /// How many.
+        /// Number of memory nodes.
         memory: f64,
     },
-    /// A text that cannot be shown, or is none.
+    /// A text is empty or cannot be displayed.
     #[error("{key} = '{}': must be {expected}", shown::text(value))]
     BadText {
-        /// The key, with its table.
+        /// Key with its table.
         key: &'static str,
-        /// What it is.
+        /// Value of the key.
         value: String,
-        /// What it may be.
+        /// Permitted values.
         expected: &'static str,
     },
-    /// A number without a source.
+    /// A number has no source.
     #[error(
         "{key}: its source is empty; say where the number comes from, or why it is estimated so"
     )]
     NoSource {
-        /// The key, with its table.
+        /// Key with its table.
         key: &'static str,
     },
 }
@@ -218,10 +216,10 @@ const EXPECTED_SOURCE: &str =
     "a number with a source of at most 1000 characters, none of them a control character";
 
 impl NetworkModel {
-    /// Reads a profile.
+    /// Parses a profile.
     ///
     /// # Errors
-    /// It is not as it must be; the error names the key.
+    /// The profile is invalid; the error names the key.
     pub fn parse(text: &str) -> Result<Self, ModelError> {
         let read = toml::from_str(text);
         let model: Self =
@@ -247,7 +245,7 @@ impl NetworkModel {
         Ok(model)
     }
 
-    /// Machines that are both kinds of node are as many of either.
+    /// Checks that shared machines have the same number of both kinds of node.
     fn check_shared(&self) -> Result<(), ModelError> {
         let Some(shared) = &self.shared_machines else {
             return Ok(());
@@ -268,7 +266,7 @@ impl NetworkModel {
             ),
         ];
         for ((compute_key, compute), (memory_key, memory)) in counts {
-            // Both are whole numbers.
+            // Both are integers.
             if (compute.value - memory.value).abs() >= 1.0 {
                 return Err(ModelError::NotShared {
                     compute_key,
@@ -281,7 +279,7 @@ impl NetworkModel {
         Ok(())
     }
 
-    /// Names get into files, pages and terminals.
+    /// Checks names, which appear in files, pages and terminals.
     fn check_texts(&self) -> Result<(), ModelError> {
         let refused = |key, value: &str, expected| ModelError::BadText {
             key,
@@ -317,13 +315,13 @@ impl NetworkModel {
         Ok(())
     }
 
-    /// Every parameter under its key.
+    /// Returns every parameter with its key.
     pub fn parameters(&self) -> impl Iterator<Item = (&'static str, &Parameter)> {
         let ranges = self.ranges().into_iter();
         ranges.map(|(key, parameter, _)| (key, parameter))
     }
 
-    /// The threads of all compute nodes.
+    /// Returns the number of threads of all compute nodes.
     pub fn thread_count(&self) -> usize {
         (self.compute.node_count.value * self.compute.threads_per_node.value) as usize
     }
@@ -335,7 +333,7 @@ mod tests {
 
     const ROLEX: &str = include_str!("../../profiles/rolex.toml");
 
-    /// What a profile with this change is refused with.
+    /// Returns the error of a profile with this change.
     fn refusal(from: &str, to: &str) -> String {
         assert!(ROLEX.contains(from), "nothing to replace");
         NetworkModel::parse(&ROLEX.replacen(from, to, 1))
@@ -343,7 +341,7 @@ mod tests {
             .to_string()
     }
 
-    /// Promise: a number that no testbed has is refused, with its key and what it may be.
+    /// Promise: an out-of-range number is refused, with its key and the permitted values.
     #[test]
     fn numbers_out_of_range_are_named() {
         let error = refusal("mtu_bytes = { value = 4096", "mtu_bytes = { value = 0");
@@ -360,7 +358,7 @@ mod tests {
         assert!(error.starts_with("nic.doorbell_ns = NaN"), "{error}");
     }
 
-    /// Promise: no error is longer than a few lines, whatever number or name it is about.
+    /// Promise: no error is longer than a few lines, whatever the number or name.
     #[test]
     fn huge_numbers_and_names_are_shown_short() {
         let error = refusal("mtu_bytes = { value = 4096", "mtu_bytes = { value = 1e300");
@@ -376,7 +374,7 @@ mod tests {
         );
     }
 
-    /// Promise: a profile's names are fit for a file, a page and a terminal.
+    /// Promise: a profile's names can be used in a file, a page and a terminal.
     #[test]
     fn names_that_are_none_are_refused() {
         for name in ["", "../x", "a/b", ".hidden", "a\\u001b[2J", "two words"] {
@@ -390,7 +388,7 @@ mod tests {
         assert!(error.starts_with("nic.one_way_ns = 'eRPC\\u{7}"), "{error}");
     }
 
-    /// Promise: what would be compared with nothing is refused, with the reason.
+    /// Promise: a published rate that would not be compared is refused, with the reason.
     #[test]
     fn a_published_rate_that_is_not_measured_is_refused() {
         let text = include_str!("../../profiles/rolex.toml").replace("= 4096", "= 4000");
@@ -401,7 +399,7 @@ mod tests {
         ));
     }
 
-    /// Promise: of two published figures of one thing neither is passed over in silence.
+    /// Promise: two published numbers of the same measure are refused.
     #[test]
     fn a_figure_that_is_published_twice_is_refused() {
         for (from, key) in [
@@ -418,7 +416,7 @@ mod tests {
         }
     }
 
-    /// Promise: no number is taken without a source.
+    /// Promise: a number without a source is refused.
     #[test]
     fn a_number_without_a_source_is_refused() {
         let error = refusal(
@@ -431,8 +429,7 @@ mod tests {
         );
     }
 
-    /// Promise: machines that are compute and memory nodes at once are as many of either, and
-    /// somebody says that they are.
+    /// Promise: shared machines have equal numbers of both nodes, and a source.
     #[test]
     fn shared_machines_are_as_many_of_either() {
         let shared = |source: &str| format!("[shared_machines]\nsource = \"{source}\"\n\n[nic]");
@@ -451,7 +448,7 @@ mod tests {
         );
     }
 
-    /// Promise: a key that is missing, misspelt or of the wrong type is named, with its line.
+    /// Promise: an error of a missing, misspelled or mistyped key names the key and its line.
     #[test]
     fn keys_that_are_wrong_are_named() {
         let error = refusal("one_way_ns", "one_way_nanoseconds");

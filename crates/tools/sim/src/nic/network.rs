@@ -1,4 +1,4 @@
-//! Machines and their NICs: when a batch is where.
+//! Network: machines and their NICs, and the times at which batches reach them.
 
 use farleaf_fabric::{Verb, VerbKind};
 
@@ -15,25 +15,25 @@ struct Nic {
     pipeline: Queue,
     transmit: Queue,
     receive: Queue,
-    /// The slots of the locking table.
+    /// Slots of the locking table.
     slots: Vec<Queue>,
 }
 
-/// Where a client is.
+/// Location of a client.
 #[derive(Clone, Copy, Debug)]
-enum Place {
-    /// On a compute node: its thread, its machine's NIC, and which one of the other end's.
+enum ClientLocation {
+    /// On a compute node: its thread, its machine's NIC, and the NIC at the other end.
     Compute {
         machine: usize,
         processor: usize,
         nic: usize,
         memory_nic: usize,
     },
-    /// On a memory node's core for background work. What it posts goes through that node's first
-    /// NIC, from which it comes back without having been on a link.
+    /// On a memory node's core for background work. It posts through that node's first NIC, which
+    /// returns the verbs without a link.
     Memory { node: usize },
-    /// On a memory node, where it answers calls: it has a core, and what that takes for one is
-    /// known (`memory.call_ns`). It posts to this NIC of the node, and into memory of clients by
+    /// On a memory node, where it answers calls: it has a core, and the time per call is given
+    /// (`memory.call_ns`). It posts to this NIC of the node, and into memory of clients through
     /// that NIC of their machines.
     Server {
         node: usize,
@@ -42,16 +42,16 @@ enum Place {
     },
 }
 
-/// Which NICs of its machine and of each memory node a client's batches go through.
+/// NICs of a client's machine and of each memory node through which its batches go.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NicEnds {
-    /// Of the NICs of a memory node, from 0.
+    /// Index of the NIC of a memory node, from 0.
     pub memory_nic: usize,
-    /// Of those of the client's machine.
+    /// Index of the NIC of the client's machine.
     pub compute_nic: usize,
 }
 
-/// What stages had done at some moment.
+/// Counters of the stages at some moment.
 #[derive(Clone, Debug)]
 pub struct NetworkMark {
     at: Picos,
@@ -61,12 +61,12 @@ pub struct NetworkMark {
     cores: Vec<Picos>,
 }
 
-/// What models have been trained on.
+/// Data on which models have been trained.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TrainedCount {
-    /// Leaves.
+    /// Number of leaves.
     pub leaf_count: u64,
-    /// Records in them.
+    /// Number of records in them.
     pub record_count: u64,
 }
 
@@ -74,28 +74,29 @@ pub struct TrainedCount {
 #[derive(Clone, Debug)]
 pub struct Network {
     costs: Costs,
-    /// Those of each memory node, side by side; then those of each compute node, unless these are
+    /// NICs of the memory nodes, node by node, then those of the compute nodes, unless these are
     /// the same machines.
     nics: Vec<Nic>,
     memory_nic_count: usize,
     memory_node_count: usize,
     compute_nic_count: usize,
     compute_node_count: usize,
-    /// The first compute node's first NIC.
+    /// Index of the first compute node's first NIC.
     compute_nic_first: usize,
-    /// What the last batch was served, on its way; the caller knows how long that took.
+    /// Time parts in which the current batch was served since the last `take_served`; the caller
+    /// knows the whole duration.
     served: Parts,
-    /// Of each thread that a client was put onto.
+    /// Processor of each thread on which a client was placed.
     processors: Vec<Queue>,
-    /// The core of each memory node for background work.
+    /// Core of each memory node for background work.
     cores: Vec<Queue>,
     trained: TrainedCount,
-    places: Vec<Place>,
+    places: Vec<ClientLocation>,
     backoff_turn_ns: (Nanos, Nanos),
 }
 
 impl Network {
-    /// The machines of a model, idle.
+    /// Creates the machines of a model, idle.
     pub fn new(model: &NetworkModel) -> Self {
         let nic = &model.nic;
         let fresh = Nic {
@@ -133,13 +134,13 @@ impl Network {
         }
     }
 
-    /// Puts a client onto a compute node, as its `thread`-th thread, which has a processor that all
-    /// clients share that were put there. Threads are spread over the NICs at both ends, and nodes
-    /// beyond the last are the first ones again. A client that was put nowhere is on the first.
+    /// Places a client on a compute node, as its thread number `thread`, whose processor it shares
+    /// with all clients placed there. Threads are distributed over the NICs at both ends, and node
+    /// numbers beyond the last wrap around. A client that was never placed is on the first node.
     ///
     /// # Panics
-    /// No compute node has so many threads ([`THREADS_PER_NODE_MAX`]): two of them would share a
-    /// processor. What runs threads refuses that before.
+    /// A compute node cannot have so many threads ([`THREADS_PER_NODE_MAX`]): two of them would
+    /// share a processor. Callers that run threads check that before.
     pub fn place(&mut self, client: ClientId, compute_node: usize, thread: usize) {
         assert!(
             thread < THREADS_PER_NODE_MAX,
@@ -150,7 +151,7 @@ impl Network {
         if self.processors.len() <= processor {
             self.processors.resize(processor + 1, Queue::default());
         }
-        let place = Place::Compute {
+        let place = ClientLocation::Compute {
             machine: node,
             processor,
             nic: self.compute_nic_first
@@ -161,25 +162,25 @@ impl Network {
         self.put(client, place);
     }
 
-    /// Puts a client onto a memory node, where all such clients share one core. It works on that
-    /// node's memory only, through the node's first NIC and over no link.
+    /// Places a client on a memory node, where all such clients share one core. It accesses only
+    /// that node's memory, through the node's first NIC and over no link.
     ///
     /// # Panics
-    /// There is no such memory node.
+    /// The memory node does not exist.
     pub fn place_at_memory(&mut self, client: ClientId, memory_node: usize) {
         let node = memory_node;
         assert!(node < self.cores.len(), "memory node {node}");
-        self.put(client, Place::Memory { node });
+        self.put(client, ClientLocation::Memory { node });
     }
 
-    /// Puts a client onto a memory node, where it answers the calls of those that use the same NICs
-    /// at both ends.
+    /// Places a client on a memory node, where it answers the calls of clients that use the same
+    /// NICs at both ends.
     ///
     /// # Panics
-    /// There is no such memory node.
+    /// The memory node does not exist.
     pub fn place_server(&mut self, client: ClientId, memory_node: usize, ends: NicEnds) {
         assert!(memory_node < self.cores.len(), "memory node {memory_node}");
-        let place = Place::Server {
+        let place = ClientLocation::Server {
             node: memory_node,
             nic: ends.memory_nic % self.memory_nic_count,
             compute_nic: ends.compute_nic % self.compute_nic_count,
@@ -187,17 +188,17 @@ impl Network {
         self.put(client, place);
     }
 
-    /// The NICs that a client's batches go through.
+    /// Returns the NICs through which a client's batches go.
     pub fn ends_of(&self, client: ClientId) -> NicEnds {
         match self.place_of(client) {
-            Place::Compute {
+            ClientLocation::Compute {
                 nic, memory_nic, ..
             } => NicEnds {
                 memory_nic,
                 compute_nic: (nic - self.compute_nic_first) % self.compute_nic_count,
             },
-            Place::Memory { .. } => NicEnds::default(),
-            Place::Server {
+            ClientLocation::Memory { .. } => NicEnds::default(),
+            ClientLocation::Server {
                 nic, compute_nic, ..
             } => NicEnds {
                 memory_nic: nic,
@@ -206,23 +207,23 @@ impl Network {
         }
     }
 
-    fn put(&mut self, client: ClientId, place: Place) {
+    fn put(&mut self, client: ClientId, place: ClientLocation) {
         let index = client.0 as usize;
         if self.places.len() <= index {
-            let first = self.first_place();
+            let first = self.default_location();
             self.places.resize(index + 1, first);
         }
         self.places[index] = place;
     }
 
-    fn place_of(&self, client: ClientId) -> Place {
+    fn place_of(&self, client: ClientId) -> ClientLocation {
         let place = self.places.get(client.0 as usize);
-        place.copied().unwrap_or_else(|| self.first_place())
+        place.copied().unwrap_or_else(|| self.default_location())
     }
 
-    /// Where a client is that was put nowhere.
-    fn first_place(&self) -> Place {
-        Place::Compute {
+    /// Returns the location of a client that was never placed.
+    fn default_location(&self) -> ClientLocation {
+        ClientLocation::Compute {
             machine: 0,
             processor: 0,
             nic: self.compute_nic_first,
@@ -230,80 +231,81 @@ impl Network {
         }
     }
 
-    /// The compute node that a client is on.
+    /// Returns the compute node of a client.
     pub(crate) fn machine_of(&self, client: ClientId) -> usize {
         match self.place_of(client) {
-            Place::Compute { machine, .. } => machine,
-            Place::Memory { .. } | Place::Server { .. } => 0,
+            ClientLocation::Compute { machine, .. } => machine,
+            ClientLocation::Memory { .. } | ClientLocation::Server { .. } => 0,
         }
     }
 
-    /// The least and the most after which a thread polls a task that backs off again.
+    /// Returns the shortest and the longest time after which a thread polls a task that backs off
+    /// again.
     pub(crate) fn backoff_turn_ns(&self) -> (Nanos, Nanos) {
         self.backoff_turn_ns
     }
 
-    /// The NIC at which a client's verbs to a node take effect.
+    /// Returns the NIC at which a client's verbs to a node take effect.
     fn memory_nic(&self, client: ClientId, node: u8) -> usize {
         let ends = self.ends_of(client);
         if let Some(machine) = usize::from(node).checked_sub(self.memory_node_count) {
-            // Behind the memory nodes' memories come those of the compute nodes (F10).
+            // The compute nodes' memories follow those of the memory nodes (FABRIC-10).
             let first = self.compute_nic_first + machine * self.compute_nic_count;
             return first + ends.compute_nic;
         }
         usize::from(node) * self.memory_nic_count + ends.memory_nic
     }
 
-    /// The NIC that a client posts to.
+    /// Returns the NIC to which a client posts.
     fn own_nic(&self, client: ClientId) -> usize {
         match self.place_of(client) {
-            Place::Compute { nic, .. } => nic,
-            Place::Memory { node } => node * self.memory_nic_count,
-            Place::Server { node, nic, .. } => node * self.memory_nic_count + nic,
+            ClientLocation::Compute { nic, .. } => nic,
+            ClientLocation::Memory { node } => node * self.memory_nic_count,
+            ClientLocation::Server { node, nic, .. } => node * self.memory_nic_count + nic,
         }
     }
 
-    /// Whether a client's verbs to a node come back to the NIC that they were posted to: those of a
-    /// memory node, and those of a thread whose machine is that node.
+    /// Returns whether a client's verbs to a node return to the NIC to which they were posted:
+    /// those of a memory node, and those of a thread whose machine is that node.
     fn is_loopback(&self, client: ClientId, node: u8) -> bool {
         self.own_nic(client) == self.memory_nic(client, node)
     }
 
-    /// What was served since this was asked last.
+    /// Takes the time parts served since the last call.
     pub(crate) fn take_served(&mut self) -> Parts {
         core::mem::take(&mut self.served)
     }
 
-    /// A client's thread computes for so long, after all that it has been given before: when it is
+    /// Computes on a client's thread for this time, after all its earlier work. Returns when it is
     /// done.
     pub(crate) fn compute(&mut self, now: Nanos, client: ClientId, duration_ns: f64) -> Nanos {
         let work = picos(duration_ns);
         self.process(now, client, work)
     }
 
-    /// A client has trained models, which takes its core so long: what it does next waits.
+    /// Charges a client's core with the training of models; its next work waits.
     pub(crate) fn train(&mut self, now: Nanos, client: ClientId, leaves: u64, records: u64) {
         self.trained.leaf_count += leaves;
         self.trained.record_count += records;
         self.compute(now, client, records as f64 * self.costs.retrained_key_ns);
     }
 
-    /// What models have been trained on until now.
+    /// Returns the data on which models have been trained so far.
     pub fn trained(&self) -> TrainedCount {
         self.trained
     }
 
     fn process(&mut self, now: Nanos, client: ClientId, work: Picos) -> Nanos {
         let queue = match self.place_of(client) {
-            Place::Compute { processor, .. } => &mut self.processors[processor],
-            Place::Memory { node } => &mut self.cores[node],
-            Place::Server { .. } => return now,
+            ClientLocation::Compute { processor, .. } => &mut self.processors[processor],
+            ClientLocation::Memory { node } => &mut self.cores[node],
+            ClientLocation::Server { .. } => return now,
         };
         let now = from_nanos(now);
         to_nanos(queue.serve(now, now, work))
     }
 
-    /// A client's thread writes verbs to one node, and rings the doorbell: when it has rung.
+    /// Writes a client's verbs to one node and rings the doorbell. Returns when it has rung.
     pub(crate) fn ring(&mut self, now: Nanos, client: ClientId, verb_count: usize) -> Nanos {
         let costs = self.costs.processor;
         let work = costs.doorbell + costs.verb * verb_count as Picos;
@@ -311,8 +313,8 @@ impl Network {
         self.process(now, client, work)
     }
 
-    /// All of a batch is back: when a client's thread has polled the completions and checked what
-    /// was read.
+    /// Takes up a complete batch. Returns when the client's thread has polled the completions and
+    /// checked the data.
     pub(crate) fn take_up<'a>(
         &mut self,
         now: Nanos,
@@ -330,7 +332,7 @@ impl Network {
         self.process(now, client, work)
     }
 
-    /// Verbs to one node are handed to the NIC now: when the last of them reaches the other NIC.
+    /// Hands verbs to one node to the NIC. Returns when the last of them reaches the other NIC.
     pub(crate) fn depart<'a>(
         &mut self,
         now: Nanos,
@@ -358,7 +360,7 @@ impl Network {
         to_nanos(sent + costs.way(is_loopback))
     }
 
-    /// Verbs have reached a node now: when each takes effect, in their order.
+    /// Serves verbs that have reached a node. Returns when each takes effect, in their order.
     pub(crate) fn arrive<'a>(
         &mut self,
         now: Nanos,
@@ -387,7 +389,7 @@ impl Network {
             if is_atomic {
                 let slot_count = nic.slots.len() as u64;
                 let slot = &mut nic.slots[(verb.addr.index() % slot_count) as usize];
-                // It takes effect when the slot is its own, which it keeps for a while.
+                // The verb takes effect when it gets the slot, which it occupies for a while.
                 done = slot.serve(now, done, costs.same_slot) - costs.same_slot;
             }
             previous = done;
@@ -395,7 +397,7 @@ impl Network {
         }
     }
 
-    /// All verbs have taken effect now: when the reply reaches the compute node.
+    /// Sends the reply after all verbs have taken effect. Returns when it reaches the compute node.
     pub(crate) fn reply<'a>(
         &mut self,
         now: Nanos,
@@ -418,7 +420,7 @@ impl Network {
         to_nanos(sent + costs.way(is_loopback))
     }
 
-    /// The reply has reached the compute node now: when it is complete there.
+    /// Receives the reply at the compute node. Returns when it is complete there.
     pub(crate) fn receive<'a>(
         &mut self,
         now: Nanos,
@@ -438,7 +440,7 @@ impl Network {
         to_nanos(self.nics[index].receive.serve(now, now, wire))
     }
 
-    /// What has been done until now, to be compared with later.
+    /// Returns the current counters, for a later comparison.
     pub fn mark(&self, now: Nanos) -> NetworkMark {
         let at = from_nanos(now);
         let of = |nics: &[Nic], part: fn(&Nic) -> &Queue| {
@@ -470,7 +472,7 @@ impl Network {
         }
     }
 
-    /// How busy the busiest stages were since a mark.
+    /// Returns the utilization of the busiest stages since a mark.
     pub fn utilisation_since(&self, mark: &NetworkMark, now: Nanos) -> Utilisation {
         let later = self.mark(now);
         let duration = (later.at.saturating_sub(mark.at)).max(1) as f64;

@@ -1,32 +1,33 @@
-//! Where the time of a batch, or of an operation, went.
+//! Time parts of a batch or an operation.
 
 use core::ops::{AddAssign, Sub};
 
 use super::queue::Picos;
 
-/// Time by part, in picoseconds. What is served counts where it is served; all waiting for somebody
-/// who came before is `queue`.
+/// Time by part, in picoseconds. Service time counts where it is served; all waiting for earlier
+/// work counts as `queue`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Parts {
-    /// The client thread's processor, but for checksums.
+    /// Client thread's processor, without checksums.
     pub processor: Picos,
-    /// The processor, over the checksums of what was read.
+    /// Processor, for checksums of data that was read.
     pub checksum: Picos,
     /// NICs at both ends, and their links: pipelines, doorbells, bytes.
     pub nic: Picos,
-    /// From NIC to NIC, or from a NIC back to itself.
+    /// Time from NIC to NIC, or from a NIC back to itself.
     pub wire: Picos,
-    /// Waiting before any of them: a thread that does something else, NICs, links, locking tables.
+    /// Time of waiting before any of them: for a busy thread, NICs, links, locking tables.
     pub queue: Picos,
 }
 
 impl Parts {
-    /// All of it.
+    /// Returns the sum of all parts.
     pub fn total(&self) -> Picos {
         self.processor + self.checksum + self.nic + self.wire + self.queue
     }
 
-    /// What of so long a time was not served is waiting. Services that overlap fill it at the most.
+    /// Counts as waiting the part of `duration` that was not served. Overlapping services fill it
+    /// at most.
     pub(crate) fn waited(self, duration: Picos) -> Self {
         let served = self.total();
         Self {
@@ -65,7 +66,7 @@ impl Sub for Parts {
 mod tests {
     use super::*;
 
-    /// Promise: parts are never more than the time that they are of, and waiting is what is left.
+    /// Promise: parts never exceed their duration, and the rest of it is waiting.
     #[test]
     fn parts_fill_the_time() {
         let parts = Parts {

@@ -1,76 +1,76 @@
-//! The model's self-check: raw READ and CAS rates, beside published ones.
+//! Self-check of the model: raw READ and CAS rates, compared with published ones.
 //!
-//! All clients of the testbed keep one memory node busy with batches of one verb, without anything
-//! in between. The rate that comes out is bound by whichever stage is the narrowest: the pipeline
-//! for small READs, the wire for large ones, the locking table for CAS on one word.
+//! All clients of the testbed keep one memory node busy with batches of one verb, without pauses.
+//! The narrowest stage limits the resulting rate: the pipeline for small READs, the wire for large
+//! ones, the locking table for CAS on one word.
 
 use core::cell::Cell;
 
+use farleaf_base::{NodeId, WordAddr};
 use farleaf_fabric::{Batch, Endpoint};
-use farleaf_types::{NodeId, WordAddr};
 
 use super::model::{Measure, NetworkModel, PublishedLatency, PublishedRate};
 use super::network::Network;
 use crate::fabric::endpoint::SimEndpoint;
-use crate::fabric::executor::{Ended, Tasks};
+use crate::fabric::executor::{ExecutorOutcome, Tasks};
 use crate::fabric::world::{Nanos, SharedWorld, World};
-use crate::random::Random;
+use farleaf_base::random::Random;
 
-/// READ sizes that are measured, in bytes.
+/// Sizes of the measured READs, in bytes.
 pub const READ_SIZES_BYTES: [u64; 10] = [8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096];
 
-/// How far the model may be from what was published, in percent.
+/// Greatest permitted deviation of the model from published numbers, in percent.
 pub const TOLERANCE_PERCENT: f64 = 15.0;
 
-/// Batches that one thread has under way.
+/// Batches that one thread has in flight.
 const IN_FLIGHT_COUNT: usize = 16;
-/// Batches that all threads have under way together, where that leaves each thread one: many times
-/// what keeps any NIC busy. More would only take time.
+/// Maximal number of batches that all threads have in flight together, if that leaves each thread
+/// one. Many times what keeps any NIC busy; more would only take time.
 const IN_FLIGHT_COUNT_OF_ALL: usize = 8192;
-/// Words of the region that is read and written: more than one NIC has locking slots.
+/// Words of the accessed memory: more than one NIC has locking slots.
 const REGION_WORD_COUNT: usize = 1 << 16;
-/// Verbs before the measured ones, and measured ones.
+/// Numbers of verbs: before the measured ones, and measured.
 const VERB_COUNTS: (u64, u64) = (20_000, 60_000);
 
-/// What a probe asks for.
+/// Probe: one measured rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Probe {
-    /// Of what.
+    /// Measure of the probe.
     pub measure: Measure,
     /// Size of each READ; 8 for CAS.
     pub size_bytes: u64,
 }
 
-/// What a probe found.
+/// Result of a probe.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProbeResult {
-    /// What was asked for.
+    /// Probe that was made.
     pub probe: Probe,
-    /// Verbs per second that one memory node does, with all clients at it.
+    /// Verbs per second of one memory node, with all clients.
     pub rate_per_s: f64,
-    /// Time of one verb when nobody else is there, from before it is posted until it is polled.
+    /// Time of one verb without load, from before the post until it is polled.
     pub unloaded_ns: Nanos,
-    /// What was published of the rate.
+    /// Published rate, if any.
     pub published: Option<PublishedRate>,
-    /// What was published of the time of one verb.
+    /// Published latency of one verb, if any.
     pub published_latency: Option<PublishedLatency>,
 }
 
 impl ProbeResult {
-    /// The model's rate over the published one.
+    /// Returns the ratio of the model's rate to the published one.
     pub fn ratio(&self) -> Option<f64> {
         let published = self.published.as_ref()?;
         Some(self.rate_per_s / published.rate_per_s)
     }
 
-    /// The model's time of one verb over the published one.
+    /// Returns the ratio of the model's latency to the published one.
     pub fn latency_ratio(&self) -> Option<f64> {
         let published = self.published_latency.as_ref()?;
         Some(self.unloaded_ns as f64 / published.latency_ns)
     }
 
-    /// Whether rate and latency are as near to what was published as [`TOLERANCE_PERCENT`] asks; so
-    /// is what nobody has published.
+    /// Returns whether rate and latency are within [`TOLERANCE_PERCENT`] of published numbers, if
+    /// there are any.
     pub fn is_near(&self) -> bool {
         let ratios = [self.ratio(), self.latency_ratio()];
         let mut ratios = ratios.into_iter().flatten();
@@ -78,26 +78,26 @@ impl ProbeResult {
     }
 }
 
-/// What the self-check comes to.
+/// Verdict of the self-check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// All that is published is met within [`TOLERANCE_PERCENT`].
+    /// All published numbers are met within [`TOLERANCE_PERCENT`].
     Near,
-    /// Something is not.
+    /// A published number is not met.
     Far,
-    /// Nothing is published of such a testbed, so nothing is shown.
+    /// No numbers are published for such a testbed, so nothing is proven.
     NothingToCompare,
 }
 
-/// What the self-check found.
+/// Results of the self-check.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SelfCheck {
-    /// Each probe.
+    /// Results of the probes.
     pub results: Vec<ProbeResult>,
 }
 
 impl SelfCheck {
-    /// What it comes to.
+    /// Returns the verdict.
     pub fn verdict(&self) -> Verdict {
         let is_compared =
             |it: &ProbeResult| it.published.is_some() || it.published_latency.is_some();
@@ -110,7 +110,7 @@ impl SelfCheck {
         }
     }
 
-    /// The same in two or three sentences.
+    /// Returns the verdict in two or three sentences.
     pub fn summary(&self) -> String {
         let rates = self.results.iter().filter_map(|it| it.published.as_ref());
         let latencies = || {
@@ -145,13 +145,13 @@ impl SelfCheck {
     }
 }
 
-/// Probes of one self-check.
+/// Number of probes of a self-check.
 pub const PROBE_COUNT: usize = READ_SIZES_BYTES.len() + 2;
 
-/// READs of all sizes, and CAS on spread words and on one; some seconds. `progress` is told of each
-/// probe that is done.
+/// Measures READs of all sizes, and CAS on spread words and on one; takes some seconds. Calls
+/// `progress` for each probe that is done.
 pub fn self_check(model: &NetworkModel, progress: &dyn Fn()) -> SelfCheck {
-    // What is published is of NICs between which there is a wire.
+    // Published numbers are of NICs with a wire between them.
     let model = &NetworkModel {
         shared_machines: None,
         ..model.clone()
@@ -188,17 +188,17 @@ pub fn self_check(model: &NetworkModel, progress: &dyn Fn()) -> SelfCheck {
     }
 }
 
-/// What the verbs of a run share.
-struct Tally {
+/// Counters that the verbs of a run share.
+struct VerbCounters {
     done: Cell<u64>,
     begun_at: Cell<Nanos>,
     ended_at: Cell<Nanos>,
 }
 
-/// Verbs per second.
+/// Returns the verbs per second of a probe.
 fn rate(model: &NetworkModel, probe: Probe) -> f64 {
     let world = world(model);
-    let tally = Tally {
+    let tally = VerbCounters {
         done: Cell::new(0),
         begun_at: Cell::new(0),
         ended_at: Cell::new(0),
@@ -206,8 +206,8 @@ fn rate(model: &NetworkModel, probe: Probe) -> f64 {
     let tasks = Tasks::new(&world);
     let machine_count = model.compute.node_count.value as usize;
     let thread_count = model.compute.threads_per_node.value as usize;
-    // The NICs of a memory node do not know of each other's atomics: a word is one NIC's, and only
-    // those threads ask for it that use the first.
+    // The NICs of a memory node are not aware of each other's atomics. Each word therefore belongs
+    // to one NIC, and only the threads that use the first one access it.
     let stride = match probe.measure {
         Measure::CasOneWord => model.memory.nics_per_node.value as usize,
         Measure::Read | Measure::CasSpread => 1,
@@ -227,17 +227,23 @@ fn rate(model: &NetworkModel, probe: Probe) -> f64 {
         }
     }
     let ended = tasks.run(u64::MAX);
-    assert_eq!(ended, Ended::Done, "the verbs are counted");
+    assert_eq!(ended, ExecutorOutcome::Done, "the verbs are counted");
     let duration_ns = (tally.ended_at.get() - tally.begun_at.get()).max(1);
     VERB_COUNTS.1 as f64 * 1e9 / duration_ns as f64
 }
 
 fn world(model: &NetworkModel) -> SharedWorld {
-    let regions = vec![vec![0; REGION_WORD_COUNT]; model.memory.node_count.value as usize];
-    World::modelled(regions, Network::new(model), Random::new(1))
+    let memories = vec![vec![0; REGION_WORD_COUNT]; model.memory.node_count.value as usize];
+    World::modelled(memories, Network::new(model), Random::new(1))
 }
 
-async fn ask(world: &SharedWorld, endpoint: SimEndpoint, probe: Probe, number: u64, tally: &Tally) {
+async fn ask(
+    world: &SharedWorld,
+    endpoint: SimEndpoint,
+    probe: Probe,
+    number: u64,
+    tally: &VerbCounters,
+) {
     let mut batch = Batch::new();
     let mut random = Random::new(number);
     while tally.done.get() < VERB_COUNTS.0 + VERB_COUNTS.1 {
@@ -273,7 +279,7 @@ fn add(batch: &mut Batch, probe: Probe, random: &mut Random) {
     }
 }
 
-/// Time of one verb in an idle network.
+/// Returns the time of one verb in an idle network.
 pub fn unloaded(model: &NetworkModel, probe: Probe) -> Nanos {
     let world = world(model);
     let took = Cell::new(0);

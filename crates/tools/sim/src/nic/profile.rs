@@ -5,68 +5,68 @@ use std::path::PathBuf;
 use super::model::{ModelError, NetworkModel};
 use crate::shown;
 
-/// The embedded profiles, by name.
+/// Embedded profiles, by name.
 const EMBEDDED: [(&str, &str); 3] = [
     ("rf-tree", include_str!("../../profiles/rf-tree.toml")),
     ("rolex", include_str!("../../profiles/rolex.toml")),
     ("xstore", include_str!("../../profiles/xstore.toml")),
 ];
 
-/// Why a profile cannot be used.
+/// Errors of loading a profile.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProfileError {
-    /// It is no embedded one, and no such file can be read.
+    /// The name is not an embedded profile, and no such file can be read.
     #[error(
         "profile '{}' is none of 'rolex', 'rf-tree' and 'xstore', and no file that can be read: {source}",
         shown::text(name)
     )]
     Unreadable {
-        /// What was asked for.
+        /// Name that was requested.
         name: String,
-        /// What the system said of the file.
+        /// Error of reading the file.
         source: std::io::Error,
     },
-    /// It is not as it must be.
+    /// The profile is invalid.
     #[error("{origin}: {source}")]
     Bad {
-        /// Which profile: a file, or an embedded one.
+        /// Name of the file or embedded profile.
         origin: String,
-        /// What is wrong with it.
+        /// Description of the error.
         source: ModelError,
     },
 }
 
-/// A testbed, and where it was read from.
+/// Testbed with its origin.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Profile {
-    /// The testbed.
+    /// Parameters of the testbed.
     pub model: NetworkModel,
-    /// The file, as it was asked for; none: it is built in.
+    /// Path of the file as requested; `None` if the profile is built in.
     pub file: Option<PathBuf>,
 }
 
-/// Something that one profile says otherwise than another.
+/// Difference between two profiles.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
-    /// The key, with its table.
+    /// Key with its table.
     pub key: &'static str,
-    /// What this one says.
+    /// Value in this profile.
     pub value: String,
-    /// What the other one says.
+    /// Value in the other profile.
     pub other: String,
 }
 
 impl Profile {
-    /// What it says otherwise than the built-in profile of its name: parameters, names, and what is
-    /// published. None: there is no built-in profile of this name.
+    /// Returns the differences from the built-in profile of the same name: parameters, names, and
+    /// published numbers. `None` if there is no such built-in profile.
     pub fn differences(&self) -> Option<Vec<Difference>> {
         let built_in = built_in(&self.model.name)?;
         Some(differences(&self.model, &built_in))
     }
 
-    /// What numbers that were made with it are said to be of: its name, and that it is not the
-    /// built-in profile of this name, if it differs from it in anything.
+    /// Returns the label of numbers made with this profile: its name, and a note if it differs from
+    /// the built-in profile of this name.
     pub fn label(&self) -> String {
         let name = &self.model.name;
         match self.differences() {
@@ -75,18 +75,18 @@ impl Profile {
         }
     }
 
-    /// Whether it is, in every number, the built-in profile of this name, and so the testbed that
-    /// goes by it.
+    /// Returns whether the profile equals, in every number, the built-in profile of this name, and
+    /// so is that testbed.
     pub fn is_built_in(&self, name: &str) -> bool {
         let is_same = |built_in| differences(&self.model, &built_in).is_empty();
         built_in(name).is_some_and(is_same)
     }
 }
 
-/// The built-in profile of this name.
+/// Returns the built-in profile of this name.
 fn built_in(name: &str) -> Option<NetworkModel> {
     let (_, text) = EMBEDDED.iter().find(|(known, _)| *known == name)?;
-    // A test holds each of them to be sound.
+    // A test checks that each of them is valid.
     NetworkModel::parse(text).ok()
 }
 
@@ -121,15 +121,15 @@ fn differences(model: &NetworkModel, other: &NetworkModel) -> Vec<Difference> {
     found
 }
 
-/// Whether a profile of this name is built in: then it is no file's.
+/// Returns whether a profile of this name is built in; a file of that name is then ignored.
 pub fn is_embedded(name: &str) -> bool {
     EMBEDDED.iter().any(|(known, _)| *known == name)
 }
 
-/// The profile of this name, or in this file.
+/// Loads the profile of this name, or from this file.
 ///
 /// # Errors
-/// There is none, or it is not as it must be: the error names the file and the key.
+/// The profile does not exist or is invalid: the error names the file and the key.
 pub fn load_profile(name: &str) -> Result<Profile, ProfileError> {
     let embedded = EMBEDDED.iter().find(|(known, _)| *known == name);
     if let Some((_, text)) = embedded {
@@ -146,10 +146,10 @@ pub fn load_profile(name: &str) -> Result<Profile, ProfileError> {
     Ok(Profile { model, file })
 }
 
-/// The profile in a text that came from `origin`.
+/// Parses the profile in a text that came from `origin`.
 ///
 /// # Errors
-/// It is not as it must be.
+/// The profile is invalid.
 pub fn parse_profile(text: &str, origin: &str) -> Result<NetworkModel, ProfileError> {
     NetworkModel::parse(text).map_err(|source| ProfileError::Bad {
         origin: origin.to_owned(),
@@ -161,8 +161,8 @@ pub fn parse_profile(text: &str, origin: &str) -> Result<NetworkModel, ProfileEr
 mod tests {
     use super::*;
 
-    /// Promise: the embedded profiles are as they must be, called what they are asked by, and
-    /// differ in nothing from themselves.
+    /// Promise: the embedded profiles are valid, have the names by which they are requested, and do
+    /// not differ from themselves.
     #[test]
     fn embedded_profiles_are_sound() {
         for (name, _) in EMBEDDED {
@@ -177,7 +177,7 @@ mod tests {
         assert!(!rolex.is_built_in("xstore") && !rolex.is_built_in("none"));
     }
 
-    /// Promise: a changed copy is told from the profile whose name it bears, by what was changed.
+    /// Promise: a changed copy is distinguished from the profile of the same name by its changes.
     #[test]
     fn a_changed_copy_is_told_from_its_origin() {
         let mut profile = load_profile("rolex").expect("embedded");
@@ -197,7 +197,7 @@ mod tests {
         assert_eq!(profile.label(), "mine");
     }
 
-    /// Promise: a profile that is not there is named in the error, with those that are.
+    /// Promise: the error of an unknown profile names it, and the known ones.
     #[test]
     fn an_unknown_profile_is_named() {
         let error = load_profile("no/such.toml")

@@ -1,4 +1,4 @@
-//! What is published of NICs: rates and latencies that the model is put beside.
+//! Published rates and latencies of NICs, with which the model is compared.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,11 +6,11 @@ use super::model::{ModelError, Parameter};
 use super::probe::READ_SIZES_BYTES;
 use super::range::{Range, check};
 
-/// What a published rate is one of.
+/// Measure of a published rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Measure {
-    /// READs of some size.
+    /// READs of one size.
     Read,
     /// CAS on words of different slots.
     CasSpread,
@@ -19,7 +19,7 @@ pub enum Measure {
 }
 
 impl core::fmt::Display for Measure {
-    /// As profiles have it.
+    /// Formats the measure as profiles write it.
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.pad(match self {
             Self::Read => "read",
@@ -29,19 +29,19 @@ impl core::fmt::Display for Measure {
     }
 }
 
-/// How a published figure got into a profile.
+/// Origin of a published number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Standing {
+pub enum NumberOrigin {
     /// The source states it for such a NIC.
     Stated,
-    /// It follows from what the source states.
+    /// The number follows from what the source states.
     Derived,
-    /// It is another NIC's.
+    /// The number is another NIC's.
     Assumed,
 }
 
-impl core::fmt::Display for Standing {
+impl core::fmt::Display for NumberOrigin {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.pad(match self {
             Self::Stated => "stated",
@@ -51,47 +51,46 @@ impl core::fmt::Display for Standing {
     }
 }
 
-/// A rate that such NICs were found to have, for one memory node.
+/// Measured rate of such NICs, for one memory node.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PublishedRate {
-    /// Of what.
+    /// Measure of the rate.
     pub measure: Measure,
     /// Size of each verb's data.
     pub size_bytes: u64,
-    /// Verbs per second.
+    /// Rate in verbs per second.
     pub rate_per_s: f64,
-    /// How the figure got here.
-    pub by: Standing,
-    /// The model's parameters were set by it: that it comes out shows only that the queues add
-    /// nothing of their own.
+    /// Origin of the number.
+    pub by: NumberOrigin,
+    /// Whether the model's parameters were fitted to it. If so, its agreement shows only that the
+    /// queues add no time of their own.
     #[serde(default)]
     pub is_fitted: bool,
-    /// Who found it.
+    /// Source of the number.
     pub source: String,
 }
 
-/// A latency that one verb was found to have when nobody else is there, posting and polling
-/// included.
+/// Measured latency of one verb without load, including posting and polling.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PublishedLatency {
-    /// Of what.
+    /// Measure of the latency.
     pub measure: Measure,
     /// Size of the verb's data.
     pub size_bytes: u64,
-    /// In the median.
+    /// Median in nanoseconds.
     pub latency_ns: f64,
-    /// How the figure got here.
-    pub by: Standing,
-    /// The model's parameters were set by it.
+    /// Origin of the number.
+    pub by: NumberOrigin,
+    /// Whether the model's parameters were fitted to it.
     #[serde(default)]
     pub is_fitted: bool,
-    /// Who found it.
+    /// Source of the number.
     pub source: String,
 }
 
-/// Refuses a published figure that the self-check does not measure, or that nobody says.
+/// Refuses a published number that the self-check does not measure, or that has no source.
 pub(super) fn check_published(
     (key, value): (&'static str, f64),
     measure: Measure,
@@ -113,7 +112,7 @@ pub(super) fn check_published(
     Err(ModelError::NotMeasured { size_bytes })
 }
 
-/// Refuses two published figures of one thing.
+/// Refuses two published numbers of the same measure.
 pub(super) fn check_distinct(
     key: &'static str,
     figures: impl Iterator<Item = (Measure, u64)>,

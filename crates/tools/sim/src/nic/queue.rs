@@ -4,45 +4,44 @@ use std::collections::VecDeque;
 
 use crate::fabric::world::Nanos;
 
-/// Virtual time in picoseconds: a NIC does a verb in twelve nanoseconds, so that rounding each to
-/// whole ones would be an error of some percent.
+/// Virtual time in picoseconds. A NIC executes a verb in twelve nanoseconds, so rounding to whole
+/// nanoseconds would be an error of some percent.
 pub(crate) type Picos = u64;
 
 /// Picoseconds in a nanosecond.
 const PICOS_PER_NANO: Picos = 1000;
 
-/// A moment or duration in picoseconds.
+/// Converts a moment or duration to picoseconds.
 pub(crate) fn picos(nanos: f64) -> Picos {
     (nanos * PICOS_PER_NANO as f64).round() as Picos
 }
 
-/// The moment in picoseconds.
+/// Converts a moment to picoseconds.
 pub(crate) fn from_nanos(at: Nanos) -> Picos {
     at * PICOS_PER_NANO
 }
 
-/// The first whole nanosecond that is not before the moment.
+/// Rounds a moment up to whole nanoseconds.
 pub(super) fn to_nanos(at: Picos) -> Nanos {
     at.div_ceil(PICOS_PER_NANO)
 }
 
-/// One server with a queue before it.
+/// Server with a queue before it.
 ///
-/// Services are booked ahead, when what they are for comes; so that a look at any moment tells what
-/// had been served until then, and not what was booked, the queue keeps the periods that had not
+/// Services are booked ahead, when their work arrives. A query at any moment must return what has
+/// been served until then, not what was booked. The queue therefore keeps the periods that had not
 /// ended when it was last used.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Queue {
     free_at: Picos,
-    /// How long all services take that were ever booked.
+    /// Total duration of all services ever booked.
     booked: Picos,
-    /// Each one service or several without a gap, in their order.
+    /// Periods of one or several services without a gap, in their order.
     periods: VecDeque<(Picos, Picos)>,
 }
 
 impl Queue {
-    /// It is `now`: serves what will be there from `ready` on, after all that came before; says
-    /// when it is done.
+    /// Serves work that arrives at `ready`, after all earlier work. Returns when it is done.
     #[inline]
     pub(super) fn serve(&mut self, now: Picos, ready: Picos, service: Picos) -> Picos {
         while self.periods.front().is_some_and(|(_, end)| *end <= now) {
@@ -58,7 +57,7 @@ impl Queue {
         self.free_at
     }
 
-    /// How long it has served until a moment that is not before its last use.
+    /// Returns the service time until a moment that is not before its last use.
     pub(super) fn served_until(&self, now: Picos) -> Picos {
         let to_come = self.periods.iter();
         let to_come = to_come.map(|(begun, end)| end.saturating_sub(now.max(*begun)));
@@ -70,7 +69,8 @@ impl Queue {
 mod tests {
     use super::*;
 
-    /// Promise: whoever comes to a free server is served at once, others when it is free.
+    /// Promise: work that arrives at a free server is served at once, other work when the server is
+    /// free.
     #[test]
     fn who_comes_later_waits_for_who_came_before() {
         let mut queue = Queue::default();
@@ -80,8 +80,8 @@ mod tests {
         assert_eq!(queue.serve(600, 600, 10), 610);
     }
 
-    /// Promise: what is booked counts from when it is served on, not from when it is booked; so no
-    /// server has ever served for longer than time has passed.
+    /// Promise: booked work counts from its service on, not from its booking, so that no server has
+    /// served for longer than time has passed.
     #[test]
     fn what_is_booked_is_not_yet_served() {
         let mut queue = Queue::default();
@@ -104,7 +104,7 @@ mod tests {
         assert_eq!(queue.served_until(9_000), 125);
     }
 
-    /// Promise: times are never rounded to before they are.
+    /// Promise: times are never rounded down.
     #[test]
     fn moments_round_up() {
         assert_eq!(to_nanos(from_nanos(7)), 7);

@@ -1,24 +1,24 @@
-//! What numbers the parameters of a model may have.
+//! Permitted values of a model's parameters.
 
 use super::model::{ComputeNodes, MemoryNodes, ModelError, NetworkModel, NicParameters, Parameter};
 
-/// Client threads of a compute node, at the most.
+/// Maximal number of client threads of a compute node.
 pub const THREADS_PER_NODE_MAX: usize = 256;
 
-/// What numbers a parameter may have.
+/// Permitted values of a parameter.
 #[derive(Clone, Copy)]
 pub(super) enum Range {
-    /// A whole number in it.
+    /// Integers in a range.
     Count(f64, f64),
-    /// Any in it.
+    /// Numbers in a range.
     Amount(f64, f64),
 }
 
-/// A parameter under its key, and what it may be.
+/// Parameter with its key and its permitted values.
 pub(super) type Ranged<'a> = (&'static str, &'a Parameter, Range);
 
 impl NetworkModel {
-    /// Every parameter, and what it may be.
+    /// Returns every parameter with its permitted values.
     pub(super) fn ranges(&self) -> Vec<Ranged<'_>> {
         let machines = self.compute.ranges().into_iter();
         let machines = machines.chain(self.memory.ranges());
@@ -26,9 +26,9 @@ impl NetworkModel {
     }
 }
 
-/// How many machines of a kind.
+/// Permitted numbers of machines of a kind.
 const MACHINES: Range = Range::Count(1.0, 64.0);
-/// How many NICs of a machine.
+/// Permitted numbers of NICs of a machine.
 const NICS: Range = Range::Count(1.0, 8.0);
 const NANOS: Range = Range::Amount(0.0, 1e6);
 
@@ -123,7 +123,7 @@ impl NicParameters {
     }
 }
 
-/// Refuses a number that no testbed has, or that nobody says.
+/// Refuses a number that is out of range, or has no source.
 pub(super) fn check(
     key: &'static str,
     parameter: &Parameter,

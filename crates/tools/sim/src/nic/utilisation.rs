@@ -1,33 +1,33 @@
-//! How busy the stages of the network were.
+//! Utilization of the stages of the network.
 
 use serde::Serialize;
 
-/// How busy stages were, as shares of the time between two looks: of each kind the busiest one.
-/// None is ever above 1.
+/// Utilization of stages between two moments, as a share of the time: the busiest one of each kind.
+/// At most 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Utilisation {
-    /// The memory nodes' pipelines.
+    /// Pipelines of the memory nodes.
     pub memory_pipeline: f64,
-    /// The memory nodes' way out: what READs bring.
+    /// Outgoing links of the memory nodes: data of READs.
     pub memory_transmit: f64,
-    /// The memory nodes' way in: requests, and what WRITEs bring.
+    /// Incoming links of the memory nodes: requests, and data of WRITEs.
     pub memory_receive: f64,
-    /// The slots of the memory nodes' locking tables.
+    /// Slots of the memory nodes' locking tables.
     pub memory_slot: f64,
-    /// The compute nodes' pipelines.
+    /// Pipelines of the compute nodes.
     pub compute_pipeline: f64,
-    /// The compute nodes' way out: requests, and what WRITEs bring.
+    /// Outgoing links of the compute nodes: requests, and data of WRITEs.
     pub compute_transmit: f64,
-    /// The compute nodes' way in: what READs bring.
+    /// Incoming links of the compute nodes: data of READs.
     pub compute_receive: f64,
-    /// The client threads' processors.
+    /// Processors of the client threads.
     pub processor: f64,
-    /// The memory nodes' cores for background work. No operation waits for one.
+    /// Cores of the memory nodes for background work. No operation waits for one.
     pub memory_core: f64,
 }
 
 impl Utilisation {
-    /// Each kind of stage: its name in files, its name for people, and its share.
+    /// Returns each kind of stage: its name in files, its name for people, and its share.
     pub fn stages(&self) -> [(&'static str, &'static str, f64); 9] {
         [
             (
@@ -74,7 +74,7 @@ impl Utilisation {
         ]
     }
 
-    /// Those of them that operations go through.
+    /// Returns the stages through which operations pass.
     pub fn stages_of_operations(&self) -> [(&'static str, &'static str, f64); 8] {
         let [stages @ .., _memory_core] = self.stages();
         stages

@@ -1,4 +1,4 @@
-//! What is drawn of tables of byte strings, in a stream of its own.
+//! Plans of tables of byte strings, with a random stream of their own.
 
 use std::sync::Arc;
 
@@ -7,10 +7,10 @@ use farleaf_index::LayerKind;
 
 use super::{ClientPlan, TablePlan};
 use crate::history::Operation;
-use crate::random::Random;
-use crate::strings::Strings;
+use crate::strings::StringMap;
+use farleaf_base::random::Random;
 
-/// Pages that plain keys and values fill, and split.
+/// Page options with which plain keys and values fill and split pages.
 const PLAIN_PAGES: PageOptions = PageOptions {
     page_size_bytes: 512,
     inline_value_size_bytes: 224,
@@ -18,26 +18,26 @@ const PLAIN_PAGES: PageOptions = PageOptions {
 
 const OF_BYTES: u64 = 0x6f66_5f62_7974_6573;
 
-/// Which search layers the tables have is of another one.
+/// Stream of the random numbers for the tables' search layers and budgets.
 const OF_BUDGETS: u64 = 0x6f66_5f62_7564_6765;
 const OF_LISTINGS: u64 = 0x6f66_5f6c_6973_7473;
 
-/// Keys that one deletion of a range is of, at the most, unless it is of all that follow.
+/// Maximal number of keys of one range deletion, unless it covers all following keys.
 const RANGE_KEY_COUNT_MAX: u64 = 6;
 
-/// How many runs of a thousand are on a table that the node holds.
+/// Runs of 1000 with a table that the node holds.
 const CALLED_PER_MILLE: u64 = 250;
-/// Of plans whose tables can do with less than all, so many have budgets.
+/// Plans of 1000 with budgets, among those whose tables support them.
 const BUDGETED_PER_MILLE: u64 = 500;
 
-/// Makes the table, and others that come and go, ones of byte strings; what the numbers of keys
-/// stand for, which are those from 0 on.
+/// Turns the table, and second tables, into tables of byte strings, and draws the strings of the
+/// numbers from 0 on.
 pub(super) fn draw_bytes(
     seed: u64,
     key_count: usize,
     table: &mut TablePlan,
     clients: &mut [ClientPlan],
-) -> Arc<Strings> {
+) -> Arc<StringMap> {
     let mut random = Random::new(seed ^ OF_BYTES);
     table.layer = LayerKind::Learned;
     draw_retraining(&mut random, table);
@@ -57,8 +57,8 @@ pub(super) fn draw_bytes(
         }
     }
     draw_listings(seed, table, clients);
-    let strings = Strings::draw(&mut random, key_count, is_plain);
-    // Drawn last: what a seed says of the others has stayed.
+    let strings = StringMap::draw(&mut random, key_count, is_plain);
+    // Drawn last, so that the other decisions of a seed do not change.
     if random.chance(CALLED_PER_MILLE) {
         draw_calls(&mut random, table, clients);
     }
@@ -66,8 +66,8 @@ pub(super) fn draw_bytes(
     Arc::new(strings)
 }
 
-/// Gives clients metadata budgets, where all tables are ones that can do with less than all: a
-/// session's is for all of its tables.
+/// Gives clients metadata budgets if all tables support them: a session's budget is for all of its
+/// tables.
 fn draw_budgets(seed: u64, table: &TablePlan, clients: &mut [ClientPlan]) {
     let mut random = Random::new(seed ^ OF_BUDGETS);
     let operations = clients
@@ -85,7 +85,7 @@ fn draw_budgets(seed: u64, table: &TablePlan, clients: &mut [ClientPlan]) {
     }
 }
 
-/// Has the node hold the table, and half of the others that come and go.
+/// Lets the node hold the table, and half of the second tables.
 fn draw_calls(random: &mut Random, table: &mut TablePlan, clients: &mut [ClientPlan]) {
     table.layer = LayerKind::Rpc;
     for client in clients {
@@ -99,7 +99,7 @@ fn draw_calls(random: &mut Random, table: &mut TablePlan, clients: &mut [ClientP
     }
 }
 
-/// Has the pages of some tables listed.
+/// Adds listings of pages to some tables.
 fn draw_listings(seed: u64, table: &mut TablePlan, clients: &mut [ClientPlan]) {
     const LAYERS: [LayerKind; 3] = [LayerKind::Learned, LayerKind::Learned, LayerKind::RfTree];
     let mut random = Random::new(seed ^ OF_LISTINGS);
@@ -114,7 +114,7 @@ fn draw_listings(seed: u64, table: &mut TablePlan, clients: &mut [ClientPlan]) {
     }
 }
 
-/// Tables of a few pages are mostly due with their first split.
+/// Draws retraining: tables of a few pages are mostly due with their first split.
 fn draw_retraining(random: &mut Random, table: &mut TablePlan) {
     if let Some(policy) = &mut table.retraining {
         policy.leaves_per_split = 1000;
@@ -129,7 +129,7 @@ fn draw_pages(random: &mut Random) -> PageOptions {
     }
 }
 
-/// Turns some scans round, and some deletes into those of ranges.
+/// Reverses some scans, and turns some deletes into range deletes.
 fn vary(
     random: &mut Random,
     operation: &mut Operation,

@@ -1,4 +1,4 @@
-//! What befalls whom and when, and the profiles that say which of it there is.
+//! Faults: what happens to which client or node and when, and the profiles that select them.
 
 use core::fmt;
 use core::str::FromStr;
@@ -6,172 +6,169 @@ use core::str::FromStr;
 use farleaf_fabric::ProtocolPhase;
 
 use crate::fabric::world::Nanos;
-use crate::random::Random;
+use farleaf_base::random::Random;
 
-/// What befalls whom.
+/// Fault of a client or a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mishap {
-    /// The client stops for ever; the node notices after so long and fences it.
+pub enum FaultKind {
+    /// The client stops forever; the node notices and fences it after this time.
     Death {
-        /// Which client.
+        /// Number of the client.
         client: usize,
-        /// Until it is fenced.
+        /// Time until it is fenced.
         fenced_after: Nanos,
     },
-    /// The client does not run for so long.
+    /// The client does not run for this time.
     Pause {
-        /// Which client.
+        /// Number of the client.
         client: usize,
-        /// How long.
+        /// Duration of the pause.
         duration: Nanos,
     },
-    /// The client does not run for so long, is fenced meanwhile, and then wakes up as a zombie.
+    /// The client does not run for this time, is fenced meanwhile, and then continues as a zombie.
     Zombie {
-        /// Which client.
+        /// Number of the client.
         client: usize,
-        /// Until it is fenced.
+        /// Time until it is fenced.
         fenced_after: Nanos,
-        /// Until it goes on.
+        /// Time until it continues.
         duration: Nanos,
     },
     /// The client's connection breaks.
     Break {
-        /// Which client.
+        /// Number of the client.
         client: usize,
     },
-    /// One of the client's lanes is dropped where it stands; the session and the other lanes go on.
-    /// If it has no such lane, it is the task that closes its session, which then does it again.
+    /// One of the client's lanes is dropped at any point, while the session and the other lanes
+    /// continue. If it has no such lane, the task that closes its session is dropped, and closes it
+    /// again.
     Cancel {
-        /// Which client.
+        /// Number of the client.
         client: usize,
-        /// Which lane.
+        /// Number of the lane.
         lane: usize,
     },
-    /// The node's agent stops for ever, wherever it is; it is fenced, and another one begins.
+    /// The node's agent stops forever, at any point; it is fenced, and another one starts.
     AgentDeath {
-        /// Until then.
+        /// Time until then.
         fenced_after: Nanos,
     },
-    /// The node's agent does not run for so long.
+    /// The node's agent does not run for this time.
     AgentPause {
-        /// How long.
+        /// Duration of the pause.
         duration: Nanos,
     },
-    /// A session of a worker or a trainer of the node loses its connection: what it has under way
-    /// is of unknown outcome, and another takes its place (V6).
+    /// A session of one of the node's workers or trainers loses its connection: the outcome of its
+    /// batch in flight is unknown, and another session replaces it.
     WorkerBreak {
-        /// Of those that there are then, which, counted around.
+        /// Number among the current ones; it wraps around.
         number: usize,
     },
     /// The node restarts with empty memory.
     NodeLoss,
-    /// A node of the pool, not its home, is to be left: its leaves are moved to the others, and
-    /// then it is stopped (U5, V5). Nobody may notice.
+    /// A node of the pool other than its home is drained: its leaves are moved to the others, and
+    /// then it is stopped. No client may notice.
     Drain {
-        /// Which node.
+        /// Number of the node.
         node: u8,
     },
-    /// A node of the pool, not its home, is lost, and what was on it (U4). Operations that need it
-    /// say so; all others go on.
+    /// A node of the pool other than its home is lost with its data. Operations that need it report
+    /// that; all others continue.
     MemberLoss {
-        /// Which node.
+        /// Number of the node.
         node: u8,
     },
 }
 
-/// When a mishap strikes.
+/// Moment of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum When {
-    /// At a time.
+pub enum FaultMoment {
+    /// At this time.
     At(Nanos),
-    /// In the middle of a batch of the node's agent; or of the next one, if it dies before that.
+    /// In the middle of a batch of the node's agent, or of the next agent if it dies before that.
     DuringAgent {
-        /// Which, of those that are large enough.
+        /// Number of the batch among those that are large enough.
         number: u64,
-        /// How many verbs are enough.
+        /// Number of verbs of a batch that is large enough.
         verb_count_min: usize,
     },
-    /// The same of a worker or a trainer, which is then the one that it befalls.
+    /// In the middle of a batch of a worker or a trainer, which then has the fault.
     DuringWorker {
-        /// Of those that there are, which, counted around.
+        /// Number among the current ones; it wraps around.
         worker: usize,
-        /// Which of its batches, of those that are large enough.
+        /// Number of its batch among those that are large enough.
         number: u64,
-        /// How many verbs are enough.
+        /// Number of verbs of a batch that is large enough.
         verb_count_min: usize,
     },
-    /// The same of a batch of the node's agent while its retraining is in this phase.
+    /// In the middle of a batch of the node's agent while its retraining is in this phase.
     DuringRetraining {
-        /// The phase.
+        /// Phase of the retraining.
         phase: ProtocolPhase,
-        /// Which of its batches.
+        /// Number of its batch.
         number: u64,
     },
-    /// After a client has drawn a ticket of the queue, and before it has written the entry (Q1).
+    /// After a client has drawn a ticket of the queue, and before it has written the entry.
     DuringEnqueueing {
-        /// Which client.
+        /// Number of the client.
         client: usize,
     },
-    /// Between any two effects of a batch of a client: of the `number`-th (from 1) that has at
-    /// least so many verbs.
+    /// Between any two effects of a client's batch: the `number`-th, counted from 1, that has at
+    /// least this many verbs.
     During {
-        /// Whose batch.
+        /// Number of the client.
         client: usize,
-        /// Which, of those that are large enough.
+        /// Number of the batch among those that are large enough.
         number: u64,
-        /// How many verbs are enough.
+        /// Number of verbs of a batch that is large enough.
         verb_count_min: usize,
     },
 }
 
-/// A mishap and its moment.
+/// Fault with its moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// When.
-    pub when: When,
-    /// What.
-    pub mishap: Mishap,
+    /// Moment of the fault.
+    pub when: FaultMoment,
+    /// Kind of fault.
+    pub mishap: FaultKind,
 }
 
-/// Which mishaps there are, and so what must be survived.
+/// Profile: the kinds of faults of a run, and what it must survive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Profile {
-    /// None: only the fabric's freedoms.
+    /// No faults, only the fabric's freedoms.
     Calm,
-    /// Clients die, pause, come back as zombies and lose their connections; the agent pauses. All
-    /// of it must be survived: nothing acknowledged is lost, no lock and no leaf stays with the
-    /// dead, and nobody waits for ever (D8, F6). In pools of several nodes, one may be lost with
-    /// what is on it, and nothing else (U4).
+    /// Clients die, pause, return as zombies and lose their connections; the agent pauses. The run
+    /// must survive all of it: no acknowledged write is lost, no dead client keeps a lock or leaf,
+    /// and no client waits forever (LEAF-8, FABRIC-6). In pools of several nodes, one may be lost
+    /// with its data, and nothing else.
     #[default]
     Crashes,
-    /// All that, on a table that is retrained all the time, in memory that is reused at once, and
-    /// retrainers die in the middle of it; nodes are drained. Nothing may be lost (R1 to R7, X1 to
-    /// X9, T1 to T5, V5).
+    /// Faults of `Crashes`, on a table that is retrained continuously, in memory that is reused at
+    /// once. Retrainers die in the middle of it, and nodes are drained. Nothing may be lost.
     Retraining,
-    /// All that of `Crashes`, and the node restarts empty. What it held is gone, which nobody can
-    /// survive without replicas; but every operation that meets it must say so: no answer may be
-    /// made up from empty memory.
+    /// Faults of `Crashes`, and the node restarts empty. Its data is lost, as there are no
+    /// replicas. Every operation that notices must report it: no answer may come from empty memory.
     NodeLoss,
-    /// All that of `Crashes`, on tables with a tree, whose nodes are so small that they split often
-    /// (I1 to I6).
+    /// Faults of `Crashes`, on tables with a tree, whose nodes are so small that they split often.
     Trees,
-    /// All that of `Trees`, on tables that lose most of what they have and are compacted all the
-    /// time; retrainers die in the middle of it, and nodes are drained (K1 to K6).
+    /// Faults of `Trees`, on tables that lose most of their records and are compacted continuously;
+    /// retrainers die in the middle of it, and nodes are drained.
     Compaction,
-    /// All that of `Crashes`, on tables whose records the memory node holds: every operation is a
-    /// call (J1 to J6, E1 to E9).
+    /// Faults of `Crashes`, on tables whose records the memory node holds: every operation is a
+    /// call.
     Calls,
-    /// All that of `Calls`, on tables whose leaves the node changes, and whose models it trains all
-    /// the time (Y1 to Y7, Z1 to Z3); workers and trainers lose their connections, and other nodes
-    /// of the pool are lost.
+    /// Faults of `Calls`, on tables whose leaves the node changes, and whose models it trains
+    /// continuously. Workers and trainers lose their connections, and other nodes of the pool are
+    /// lost.
     Xstore,
-    /// All that of `Crashes`, on tables of byte strings, with values in pages and outside of them
-    /// (BP1 to BP6, BV1 to BV11).
+    /// Faults of `Crashes`, on tables of byte strings, with values inside and outside of pages.
     Bytes,
 }
 
 impl Profile {
-    /// All of them.
+    /// All profiles.
     pub const ALL: [Self; 9] = [
         Self::Calm,
         Self::Crashes,
@@ -184,7 +181,7 @@ impl Profile {
         Self::Bytes,
     ];
 
-    /// The name for users.
+    /// Returns the name that users write.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Calm => "calm",
@@ -206,7 +203,7 @@ impl fmt::Display for Profile {
     }
 }
 
-/// A name that no profile has.
+/// No profile has this name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "'{0}' is no profile; there are 'calm', 'crashes', 'retraining', 'node-loss', 'trees', \
@@ -225,8 +222,8 @@ impl FromStr for Profile {
     }
 }
 
-/// Sibling, link, high, state, unlock: splits have so many verbs that change something, loads, and
-/// the return of leaves.
+/// Verbs of a split that change memory: sibling, link, high, state, unlock. Loads and the return of
+/// leaves have as many.
 const SPLIT_VERB_COUNT_MIN: usize = 5;
 
 pub(super) fn draw_faults(random: &mut Random, client_count: usize) -> Vec<Fault> {
@@ -240,26 +237,26 @@ pub(super) fn draw_faults(random: &mut Random, client_count: usize) -> Vec<Fault
             };
             let duration = fenced_after + random.magnitude(300_000);
             let mishap = match random.below(14) {
-                0..6 => Mishap::Death {
+                0..6 => FaultKind::Death {
                     client,
                     fenced_after,
                 },
-                6 => Mishap::Pause { client, duration },
-                7..9 => Mishap::Zombie {
+                6 => FaultKind::Pause { client, duration },
+                7..9 => FaultKind::Zombie {
                     client,
                     fenced_after,
                     duration,
                 },
-                9 => Mishap::Break { client },
-                10 => Mishap::Cancel {
+                9 => FaultKind::Break { client },
+                10 => FaultKind::Cancel {
                     client,
                     lane: random.below(4) as usize,
                 },
-                11..13 => Mishap::AgentDeath { fenced_after },
-                _ => Mishap::AgentPause { duration },
+                11..13 => FaultKind::AgentDeath { fenced_after },
+                _ => FaultKind::AgentPause { duration },
             };
             let when = match mishap {
-                Mishap::AgentDeath { .. } if random.chance(700) => When::DuringAgent {
+                FaultKind::AgentDeath { .. } if random.chance(700) => FaultMoment::DuringAgent {
                     number: 1 + random.magnitude(30),
                     verb_count_min: *random.choose(&[1, 3, SPLIT_VERB_COUNT_MIN]),
                 },
@@ -270,28 +267,29 @@ pub(super) fn draw_faults(random: &mut Random, client_count: usize) -> Vec<Fault
         .collect()
 }
 
-/// Breaks of connections of the node's own workers and trainers, in a stream of their own.
+/// Draws broken connections of the node's own workers and trainers, with a random stream of their
+/// own.
 pub(super) fn draw_worker_faults(random: &mut Random) -> Vec<Fault> {
     let fault_count = *random.choose(&[0, 0, 1, 2, 4]);
     (0..fault_count)
         .map(|_| {
             let number = random.below(8) as usize;
             let when = if random.chance(800) {
-                When::DuringWorker {
+                FaultMoment::DuringWorker {
                     worker: number,
                     number: 1 + random.magnitude(20),
                     verb_count_min: *random.choose(&[1, 1, 3, SPLIT_VERB_COUNT_MIN]),
                 }
             } else {
-                When::At(random.magnitude(400_000))
+                FaultMoment::At(random.magnitude(400_000))
             };
-            let mishap = Mishap::WorkerBreak { number };
+            let mishap = FaultKind::WorkerBreak { number };
             Fault { when, mishap }
         })
         .collect()
 }
 
-/// Phases in which a retrainer dies, most often in the one that leaves a run half done.
+/// Phases in which a retrainer dies, most often the one that leaves a run half done.
 const RETRAINING_PHASES: [ProtocolPhase; 10] = [
     ProtocolPhase::Gather,
     ProtocolPhase::Steps,
@@ -304,7 +302,7 @@ const RETRAINING_PHASES: [ProtocolPhase; 10] = [
     ProtocolPhase::GiveBack,
     ProtocolPhase::Announce,
 ];
-/// Phases of whoever finishes that (R6).
+/// Phases of a retrainer that continues the work of a dead one.
 const ADOPTING_PHASES: [ProtocolPhase; 6] = [
     ProtocolPhase::Adopt,
     ProtocolPhase::Redirect,
@@ -314,15 +312,15 @@ const ADOPTING_PHASES: [ProtocolPhase; 6] = [
     ProtocolPhase::GiveBack,
 ];
 
-/// Deaths of retrainers, each in a phase of its own, some of them in the middle of what another one
-/// has left half done; and of clients that ask for a retraining.
+/// Draws deaths of retrainers, each in some phase, some of them while they continue the work of
+/// another; and deaths of clients that request a retraining.
 pub(super) fn draw_retraining_faults(random: &mut Random, client_count: usize) -> Vec<Fault> {
     let mut faults = Vec::new();
-    // In most runs none: what is found when memory is reused too early takes one that lives.
+    // Mostly none: only a living retrainer reveals that memory is reused too early.
     for number in 0..*random.choose(&[0, 0, 0, 0, 2, 3]) {
-        // Who comes next begins with what the one before has left.
+        // The next retrainer begins with what the previous one has left.
         let is_next = number > 0 && random.chance(700);
-        let when = When::DuringRetraining {
+        let when = FaultMoment::DuringRetraining {
             phase: if is_next {
                 *random.choose(&ADOPTING_PHASES)
             } else {
@@ -332,15 +330,15 @@ pub(super) fn draw_retraining_faults(random: &mut Random, client_count: usize) -
         };
         let fenced_after_max = *random.choose(&[1, 20_000]);
         let fenced_after = random.magnitude(fenced_after_max);
-        let mishap = Mishap::AgentDeath { fenced_after };
+        let mishap = FaultKind::AgentDeath { fenced_after };
         faults.push(Fault { when, mishap });
     }
     if random.chance(150) {
         let client = random.below(client_count as u64) as usize;
         let fenced_after = random.magnitude(200_000);
         faults.push(Fault {
-            when: When::DuringEnqueueing { client },
-            mishap: Mishap::Death {
+            when: FaultMoment::DuringEnqueueing { client },
+            mishap: FaultKind::Death {
                 client,
                 fenced_after,
             },
@@ -349,8 +347,8 @@ pub(super) fn draw_retraining_faults(random: &mut Random, client_count: usize) -
     faults
 }
 
-/// What befalls the nodes of a pool that has several. `is_drained`: whether its table can be moved
-/// away from a node.
+/// Draws the faults of the nodes of a pool with several. `is_drained`: whether its table can be
+/// moved off a node.
 pub(super) fn draw_node_faults(
     random: &mut Random,
     node_count: u8,
@@ -363,21 +361,21 @@ pub(super) fn draw_node_faults(
     let draw_node = |random: &mut Random| random.between(1, u64::from(node_count) - 1) as u8;
     if is_drained && random.chance(500) {
         let node = draw_node(random);
-        let when = When::At(random.magnitude(200_000));
+        let when = FaultMoment::At(random.magnitude(200_000));
         faults.push(Fault {
             when,
-            mishap: Mishap::Drain { node },
+            mishap: FaultKind::Drain { node },
         });
     }
     if random.chance(300) {
         let node = draw_node(random);
         let client = random.below(client_count as u64) as usize;
         let when = match random.below(4) {
-            0 if is_drained => When::DuringRetraining {
+            0 if is_drained => FaultMoment::DuringRetraining {
                 phase: *random.choose(&RETRAINING_PHASES),
                 number: 1 + random.magnitude(3),
             },
-            1 => When::DuringAgent {
+            1 => FaultMoment::DuringAgent {
                 number: 1 + random.magnitude(30),
                 verb_count_min: *random.choose(&[1, 3, SPLIT_VERB_COUNT_MIN]),
             },
@@ -385,22 +383,22 @@ pub(super) fn draw_node_faults(
         };
         faults.push(Fault {
             when,
-            mishap: Mishap::MemberLoss { node },
+            mishap: FaultKind::MemberLoss { node },
         });
     }
     faults
 }
 
-/// A moment, mostly in the middle of something that the client does.
-pub(super) fn draw_when(random: &mut Random, client: usize) -> When {
+/// Draws a moment, mostly in the middle of an operation of the client.
+pub(super) fn draw_when(random: &mut Random, client: usize) -> FaultMoment {
     match random.below(6) {
-        0 => When::At(random.magnitude(400_000)),
-        1 => When::During {
+        0 => FaultMoment::At(random.magnitude(400_000)),
+        1 => FaultMoment::During {
             client,
             number: 1 + random.magnitude(100),
             verb_count_min: 1,
         },
-        _ => When::During {
+        _ => FaultMoment::During {
             client,
             number: 1 + random.magnitude(3),
             verb_count_min: SPLIT_VERB_COUNT_MIN,

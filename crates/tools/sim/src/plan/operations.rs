@@ -1,13 +1,14 @@
-//! What clients do, drawn from a seed.
+//! Operations of clients, drawn from a seed.
 
 use farleaf::ModelCache;
 use farleaf_index::LayerKind;
 
 use super::{ClientPlan, Profile};
 use crate::history::{Operation, TableShape};
-use crate::random::Random;
+use farleaf_base::random::Random;
 
-/// Weights of the kinds of operation, each run its own: whole kinds are switched off in many.
+/// Weights of the kinds of operation. Each run has its own, and in many whole kinds are switched
+/// off.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Weights([u64; 8]);
 
@@ -21,14 +22,14 @@ impl Weights {
         }
     }
 
-    /// The same with many writes of keys that are absent as likely as not: leaves split.
+    /// Increases the weight of writes to keys that are often absent, so that leaves split.
     pub(super) fn growing(mut self) -> Self {
         self.0[2] += 10;
         self.0[3] += 10;
         self
     }
 
-    /// The same with many deletes: leaves become underfull.
+    /// Increases the weight of deletes, so that leaves become underfull.
     pub(super) fn shrinking(mut self) -> Self {
         self.0[5] += 60;
         self
@@ -46,7 +47,7 @@ impl Weights {
     }
 }
 
-/// Keys of a run, ascending. Few, so that clients meet; some runs have the extremes.
+/// Draws the keys of a run, ascending. Few, so that clients conflict; some runs have the extremes.
 pub(super) fn draw_keys(random: &mut Random, profile: Profile) -> Vec<u64> {
     let count = match profile {
         // Enough for many leaves.
@@ -55,7 +56,7 @@ pub(super) fn draw_keys(random: &mut Random, profile: Profile) -> Vec<u64> {
         _ => *random.choose(&[1, 4, 16, 40, 100]),
     };
     if profile == Profile::Bytes {
-        // What they stand for is drawn beside.
+        // Their strings are drawn separately.
         return (0..count).collect();
     }
     let (base, step) = *random.choose(&[
@@ -78,7 +79,7 @@ fn unique(next_value: &mut u64) -> u64 {
     *next_value
 }
 
-/// A record of each key.
+/// Returns a record of each key.
 pub(super) fn all_records(keys: &[u64], next_value: &mut u64) -> Vec<(u64, u64)> {
     keys.iter().map(|key| (*key, unique(next_value))).collect()
 }
@@ -125,8 +126,8 @@ pub(super) fn draw_client(
     }
 }
 
-/// Budgets of the clients' sessions, small enough that pages push each other out; so all tables
-/// must be of a search layer that can do with less than all.
+/// Draws budgets of the clients' sessions, small enough that pages evict each other. All tables
+/// must have a search layer that supports budgets.
 pub(super) fn draw_budgets(random: &mut Random, clients: &mut [ClientPlan]) {
     for client in clients {
         if random.chance(700) {
@@ -166,7 +167,7 @@ fn draw_operation(
     }
 }
 
-/// Sends a part of a lane's operations to the table that comes and goes, and lets it come and go.
+/// Turns some of a lane's operations into ones on the second table, and creates and drops it.
 pub(super) fn visit_other_table(
     random: &mut Random,
     lane: &mut Vec<Operation>,

@@ -1,4 +1,4 @@
-//! The last look at a region, and the verdict on a history.
+//! Final check of a node's memory, and the verdict on a history.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -11,52 +11,52 @@ use farleaf_fabric::Batch;
 use farleaf_index::LayerKind;
 use farleaf_node::members::Draining;
 use farleaf_node::retrain::Retrainer;
-use farleaf_node::sweep::{Keeper, SweepReport};
-use farleaf_region::allocation::ChunkAllocator;
-use farleaf_region::queue::unwritten_count;
-use farleaf_region::tally::read_tally;
+use farleaf_node::sweep::{MemoryMaintainer, SweepReport};
+use farleaf_pool::allocation::ChunkAllocator;
+use farleaf_pool::queue::unwritten_count;
+use farleaf_pool::tally::read_retrain_counters;
 
-use super::{Stage, open_asking, open_still};
-use crate::check::region::Region;
+use super::{RunState, open_asking, open_still};
+use crate::check::memory::Region;
 use crate::check::{self, Violation};
 use crate::fabric::endpoint::StillEndpoint;
 use crate::history::{Answer, FINAL_CHECK, MAIN_TABLE, Operation};
 use crate::node::TABLE_NAME;
-use crate::plan::{Mishap, Plan};
+use crate::plan::{FaultKind, Plan};
 use crate::plant::Plant;
 use crate::session::Session;
 use crate::workers::train_still;
 
-/// Steps in which a dropped table's memory becomes free, when nobody works any more: the number is
-/// drawn, then the chunks are freed.
+/// Steps in which a dropped table's memory becomes free, when no client works anymore: draw the
+/// number, then free the chunks.
 const RECLAIM_COUNT: u32 = 2;
-/// Sweeps after which no value block waits for anybody, when nobody works any more: one takes over
-/// a list, the next one frees it and finds its parts, if its holder had died with them.
+/// Sweeps after which no value block waits for a session, when no client works anymore. One takes
+/// over a list; the next one frees it and finds its parts, if its holder had died with them.
 const SWEEP_COUNT: u32 = 4;
-/// Steps after which nothing is left to retrain or to free, by far.
+/// Steps after which certainly nothing is left to retrain or to free.
 const RETRAIN_STEP_COUNT_MAX: u32 = 100;
-/// More records than any run's table has.
+/// Upper bound of the records of any run's table.
 const RECORD_COUNT_MAX: usize = 1 << 20;
 
-/// Nobody works any more: sweeps, looks at everything, and judges the history.
-pub(super) fn conclude(stage: &Stage, plan: &Plan) {
-    if !stage.is_lost.get()
-        && let Err(error) = last_look(stage, plan)
+/// Sweeps, checks everything, and judges the history, when no client works anymore.
+pub(super) fn conclude(run_state: &RunState, plan: &Plan) {
+    if !run_state.is_lost.get()
+        && let Err(error) = final_check(run_state, plan)
     {
-        let how = format!("the region cannot be read in the end: {error}");
-        stage.complain(Violation::new("region", how));
+        let how = format!("the memory cannot be read in the end: {error}");
+        run_state.report_violation(Violation::new("region", how));
     }
-    let history = stage.history.borrow();
+    let history = run_state.history.borrow();
     let mut found = match plan.strings {
-        None => check::steps::check(&stage.node.world.borrow().holding(), plan.node_count),
-        // Nothing is retrained there; and words of value blocks look like locks.
+        None => check::steps::check(&run_state.node.world.borrow().holding(), plan.node_count),
+        // Such tables are not retrained, and words of value blocks look like locks.
         Some(_) => Vec::new(),
     };
     found.extend(check::strings::check(
-        stage.node.world.borrow().stale_strings(),
+        run_state.node.world.borrow().stale_strings(),
     ));
     found.extend(check::strings::check_parts(
-        stage.node.world.borrow().stale_parts(),
+        run_state.node.world.borrow().stale_parts(),
     ));
     found.extend(check::names::check(&history));
     found.extend(check::lists::check(&history));
@@ -78,86 +78,92 @@ pub(super) fn conclude(stage: &Stage, plan: &Plan) {
     }
     drop(history);
     for violation in found {
-        stage.complain(violation);
+        run_state.report_violation(violation);
     }
 }
 
-/// Sweeps, frees and audits; then reads everything that the tables hold.
-fn last_look(stage: &Stage, plan: &Plan) -> Result<(), Box<dyn core::error::Error>> {
-    let node = &stage.node;
-    // A bug in how the node retrains shows in what it does until nothing is left to do.
-    let plant = stage.plant.filter(|plant| *plant == Plant::LossNotPassed);
+/// Sweeps, frees and audits; then reads all records of the tables.
+fn final_check(run_state: &RunState, plan: &Plan) -> Result<(), Box<dyn core::error::Error>> {
+    let node = &run_state.node;
+    // A bug in how the node retrains shows in the work until nothing is left to do.
+    let plant = run_state
+        .plant
+        .filter(|plant| *plant == Plant::LossNotPassed);
     let endpoint = StillEndpoint::with_plant(&node.world, plant);
     let owner = node.register(endpoint.client());
     let keeper = node.keeper(endpoint, owner);
-    let swept = sweep_to_the_end(stage, &keeper)?;
-    // After the sweep: what dead agents were about is this keeper's now (J4).
-    if node.takes_calls() && !node.close_desk(&keeper) {
+    let swept = sweep_to_the_end(run_state, &keeper)?;
+    // After the sweep: this keeper has taken over the work of dead agents.
+    if node.takes_calls() && !node.close_ring_registry(&keeper) {
         let how = "nobody works any more, and still rings are held".to_owned();
-        stage.complain(Violation::new("progress", how));
+        run_state.report_violation(Violation::new("progress", how));
     }
-    let are_spared = stage.actors.borrow().iter().all(|actor| actor.was_spared);
-    // What an agent that died was about is for the sweep, too.
+    let are_spared = run_state
+        .run_clients
+        .borrow()
+        .iter()
+        .all(|actor| actor.has_no_fault);
+    // The sweep handles the work of a dead agent, too.
     let is_agent_spared = !plan
         .faults
         .iter()
-        .any(|fault| matches!(fault.mishap, Mishap::AgentDeath { .. }));
-    // And what a split was to link is nobody's, if its leaf was lost meanwhile (U4).
+        .any(|fault| matches!(fault.mishap, FaultKind::AgentDeath { .. }));
+    // A split's new leaf has no owner if the leaf that it split was lost meanwhile.
     let is_judged = are_spared
         && is_agent_spared
-        && !stage.has_broken_worker.get()
+        && !run_state.has_broken_worker.get()
         && plan.table.retraining.is_none()
-        && !stage.has_lost_member.get();
+        && !run_state.has_lost_member.get();
     if is_judged && let Some(left) = check::sweeping::check(&swept) {
-        stage.complain(left);
+        run_state.report_violation(left);
     }
     if is_agent_spared
         && let Some(left) = check::sweeping::check_blocks(&swept, node.holding_count())
     {
-        stage.complain(left);
+        run_state.report_violation(left);
     }
     for _ in 0..RECLAIM_COUNT {
         block_on(keeper.reclaim(), || 0)?;
     }
     let mut batch = Batch::new();
-    let tally = read_tally(&keeper.endpoint, &keeper.layout, &mut batch);
+    let tally = read_retrain_counters(&keeper.endpoint, &keeper.layout, &mut batch);
     let (tally, _) = block_on(tally, || 0)?;
-    stage.reached.borrow_mut().moved_count = tally.moved_count;
-    retrain_to_the_end(stage, plan, &keeper)?;
+    run_state.rare_events.borrow_mut().moved_count = tally.moved_count;
+    retrain_to_the_end(run_state, plan, &keeper)?;
     let unwritten = unwritten_count(&keeper.endpoint, &keeper.layout, &mut batch);
-    stage.reached.borrow_mut().lost_ticket_count = block_on(unwritten, || 0)?;
+    run_state.rare_events.borrow_mut().lost_ticket_count = block_on(unwritten, || 0)?;
     let entries = block_on(keeper.catalog(), || 0)?;
     let allocator = ChunkAllocator::new(&keeper.endpoint, &keeper.layout, owner);
     let chunks = block_on(allocator.entries(), || 0)?;
     for violation in check::drops::check(&entries, &chunks) {
-        stage.complain(violation);
+        run_state.report_violation(violation);
     }
-    // What is on a lost node nobody can account for (U4).
-    if !stage.has_lost_member.get() {
+    // What is on a lost node cannot be accounted for.
+    if !run_state.has_lost_member.get() {
         for violation in check::bytes::check(&keeper, &entries, &chunks)? {
-            stage.complain(violation);
+            run_state.report_violation(violation);
         }
     }
     node.fence(keeper.endpoint.client(), owner);
 
-    let session = open_still(node, &stage.findings, (None, plan.strings.as_ref()))?;
-    let region = Region::read(node, &session)?.ok_or("the table is gone")?;
-    for violation in region.check() {
-        stage.complain(violation);
+    let session = open_still(node, &run_state.findings, (None, plan.strings.as_ref()))?;
+    let memory = Region::read(node, &session)?.ok_or("the table is gone")?;
+    for violation in memory.check() {
+        run_state.report_violation(violation);
     }
-    for violation in check::draining::check(node, &entries, region.audit()) {
-        stage.complain(violation);
+    for violation in check::draining::check(node, &entries, memory.audit()) {
+        run_state.report_violation(violation);
     }
-    read_everything(stage, plan, &session, &region)?;
+    read_everything(run_state, plan, &session, &memory)?;
     block_on(session.close(), || 0)?;
-    search_by_cache(stage, plan, &region)?;
-    search_by_models(stage, plan)
+    search_by_cache(run_state, plan, &memory)?;
+    search_by_models(run_state, plan)
 }
 
-/// Sweeps until nothing waits for a grace period; what the first sweep found.
+/// Sweeps until nothing waits for a grace period; returns the result of the first sweep.
 fn sweep_to_the_end(
-    stage: &Stage,
-    keeper: &Keeper<StillEndpoint>,
+    run_state: &RunState,
+    keeper: &MemoryMaintainer<StillEndpoint>,
 ) -> Result<SweepReport, Box<dyn core::error::Error>> {
     let first = block_on(keeper.sweep(), || 0)?;
     let mut last = first;
@@ -169,18 +175,18 @@ fn sweep_to_the_end(
     }
     if last.given_up_count + last.waiting_count > 0 {
         let how = "nobody works any more, and still the sweep waits".to_owned();
-        stage.complain(Violation::new("progress", how));
+        run_state.report_violation(Violation::new("progress", how));
     }
     Ok(first)
 }
 
-/// Y6: a process that has not known the table before searches by models.
-fn search_by_models(stage: &Stage, plan: &Plan) -> Result<(), Box<dyn core::error::Error>> {
-    // What leads to leaves on a lost node cannot be read, and is not trained.
-    if plan.table.layer != LayerKind::Xstore || stage.has_lost_member.get() {
+/// Checks that a new process's search by models finds every key.
+fn search_by_models(run_state: &RunState, plan: &Plan) -> Result<(), Box<dyn core::error::Error>> {
+    // Models that lead to leaves on a lost node cannot be read, and are not trained.
+    if plan.table.layer != LayerKind::Xstore || run_state.has_lost_member.get() {
         return Ok(());
     }
-    let session = open_asking(&stage.node, &stage.findings, ModelCache::All)?;
+    let session = open_asking(&run_state.node, &run_state.findings, ModelCache::All)?;
     let keys = plan.keys().into_iter();
     let mut keys: Vec<u64> = keys
         .flat_map(|key| [key.saturating_sub(1), key, key.saturating_add(1)])
@@ -188,9 +194,9 @@ fn search_by_models(stage: &Stage, plan: &Plan) -> Result<(), Box<dyn core::erro
         .collect();
     keys.sort_unstable();
     keys.dedup();
-    // Once it was asked, the node makes a tree if nobody has asked before. And what a worker split
-    // whose connection broke is in no tree before somebody has asked for it (Y4).
-    let asked_count = if stage.has_broken_worker.get() {
+    // The first request makes the node build a tree, if there was none before. A split by a worker
+    // whose connection broke is in no tree before a request.
+    let asked_count = if run_state.has_broken_worker.get() {
         keys.len()
     } else {
         1
@@ -198,51 +204,55 @@ fn search_by_models(stage: &Stage, plan: &Plan) -> Result<(), Box<dyn core::erro
     for key in keys.iter().take(asked_count) {
         block_on(session.perform(&Operation::Get(*key), None), || 0)?;
     }
-    if !train_still(&stage.node, stage.plant) {
+    if !train_still(&run_state.node, run_state.plant) {
         let how = "training models does not come to an end".to_owned();
-        stage.complain(Violation::new("progress", how));
+        run_state.report_violation(Violation::new("progress", how));
     }
     block_on(session.close(), || 0)?;
     for cache in ModelCache::ALL {
-        let session = open_asking(&stage.node, &stage.findings, cache)?;
+        let session = open_asking(&run_state.node, &run_state.findings, cache)?;
         if let Some(violation) = check::models::check(&session, &keys)? {
-            stage.complain(violation);
+            run_state.report_violation(violation);
         }
         block_on(session.close(), || 0)?;
     }
     Ok(())
 }
 
-/// A process that has not known the table before searches by a cache of its own, if there is one.
+/// Checks that a new process's cache, if any, leads to each listed leaf.
 fn search_by_cache(
-    stage: &Stage,
+    run_state: &RunState,
     plan: &Plan,
-    region: &Region,
+    memory: &Region,
 ) -> Result<(), Box<dyn core::error::Error>> {
     let is_of_words = plan.strings.is_none();
-    if plan.table.layer != LayerKind::RfTree || !is_of_words || stage.has_lost_member.get() {
+    if plan.table.layer != LayerKind::RfTree || !is_of_words || run_state.has_lost_member.get() {
         return Ok(());
     }
-    let session = open_still(&stage.node, &stage.findings, (stage.plant, None))?;
-    let tables = region.audit().tables.iter();
+    let session = open_still(
+        &run_state.node,
+        &run_state.findings,
+        (run_state.plant, None),
+    )?;
+    let tables = memory.audit().tables.iter();
     for table in tables.filter(|table| table.entry.record.name == TABLE_NAME) {
         if let Some(violation) = check::caches::check(&session, &table.listed)? {
-            stage.complain(violation);
+            run_state.report_violation(violation);
         }
     }
     Ok(block_on(session.close(), || 0)?)
 }
 
-/// Reads everything that the tables hold, and notes it in the history.
+/// Reads all records of the tables into the history.
 fn read_everything(
-    stage: &Stage,
+    run_state: &RunState,
     plan: &Plan,
     session: &Session<StillEndpoint>,
-    region: &Region,
+    memory: &Region,
 ) -> Result<(), Box<dyn core::error::Error>> {
     let mut last = vec![Operation::Scan(0, RECORD_COUNT_MAX), Operation::Open];
-    if stage.has_lost_member.get() {
-        // A scan stops where a node is lost; keys beyond it may be there.
+    if run_state.has_lost_member.get() {
+        // A scan stops at a lost node; there may be keys beyond it.
         last.extend(plan.keys().into_iter().map(Operation::Get));
     }
     let elsewhere = last
@@ -256,29 +266,30 @@ fn read_everything(
             continue;
         }
         let table = session.table_of(&operation);
-        let call = stage
-            .history
-            .borrow_mut()
-            .call(FINAL_CHECK, operation.clone(), (table, None));
+        let call =
+            run_state
+                .history
+                .borrow_mut()
+                .call(FINAL_CHECK, operation.clone(), (table, None));
         let answer = block_on(session.perform(&operation, None), || 0)?;
-        // What retraining has moved away from a lost node may still be searched for there, if it
-        // was cut off before it was committed.
+        // Searches may still lead to a lost node for leaves that an uncommitted retraining has
+        // moved away from it.
         if answer == Answer::NodeLost
             && plan.table.retraining.is_none()
-            && let Some(how) = region.should_answer(table, &operation)
+            && let Some(how) = memory.should_answer(table, &operation)
         {
-            stage.complain(Violation::new("lost", how));
+            run_state.report_violation(Violation::new("lost", how));
         }
-        stage.history.borrow_mut().answer(call, answer);
+        run_state.history.borrow_mut().answer(call, answer);
     }
     Ok(())
 }
 
-/// Retrains until there is nothing left to do, and until nodes that are to be left have been.
+/// Retrains until nothing is left to do, and until draining nodes have left.
 fn retrain_to_the_end(
-    stage: &Stage,
+    run_state: &RunState,
     plan: &Plan,
-    keeper: &Keeper<StillEndpoint>,
+    keeper: &MemoryMaintainer<StillEndpoint>,
 ) -> Result<(), Box<dyn core::error::Error>> {
     let Some(policy) = plan.table.retraining else {
         return Ok(());
@@ -287,32 +298,32 @@ fn retrain_to_the_end(
     let clock = Rc::clone(&now);
     let retrainer = Retrainer::new(policy, move || clock.get());
     let (mut draining, mut step_count) = (Draining::default(), 0);
-    // Leaves that are left on a node are looked for at the retrainer's own looks.
+    // Leaves that remain on a node are found at intervals of the retrainer.
     let drain_step_count_max =
         4 * (policy.look_tick_count + RECLAIM_COUNT) + RETRAIN_STEP_COUNT_MAX;
     loop {
         now.set(now.get() + policy.tick_ns);
         let is_busy = block_on(retrainer.tick(keeper, &stop), || 0)? || retrainer.has_garbage();
         if retrainer.take_wanted_sweep() || retrainer.take_left_blocks() {
-            sweep_to_the_end(stage, keeper)?;
+            sweep_to_the_end(run_state, keeper)?;
         }
         block_on(draining.tick(keeper), || 0)?;
-        stage.node.stop_left();
-        let is_draining = stage.node.is_draining() && step_count < drain_step_count_max;
+        run_state.node.stop_left();
+        let is_draining = run_state.node.is_draining() && step_count < drain_step_count_max;
         if !is_busy && !is_draining {
-            // Strings that it has written are its own as long as it lives, as far as sweeps know.
-            let swept = sweep_to_the_end(stage, keeper)?;
+            // For sweeps, strings that the retrainer has written are its own as long as it lives.
+            let swept = sweep_to_the_end(run_state, keeper)?;
             if swept.chunk_count == 0 {
                 return Ok(());
             }
-            // The sweep has finished a retraining that had failed (R6). The old snapshot is garbage
-            // now (T2), and only a retrainer collects it.
-            retrainer.look_again();
+            // The sweep has finished a failed retraining. The old snapshot is garbage now, and only
+            // a retrainer collects it.
+            retrainer.rescan();
         }
         step_count += 1;
         if step_count > RETRAIN_STEP_COUNT_MAX + drain_step_count_max {
             let how = "retraining does not come to an end".to_owned();
-            stage.complain(Violation::new("progress", how));
+            run_state.report_violation(Violation::new("progress", how));
             return Ok(());
         }
     }

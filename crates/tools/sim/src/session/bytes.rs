@@ -6,15 +6,15 @@ use std::sync::Arc;
 use farleaf::{AsyncByteTable, ByteInsertion, ByteSwap, Record};
 use farleaf_fabric::Endpoint;
 
-use super::{SimHost, Trouble, Unexpected};
+use super::{OperationFailure, SimHost, Unexpected};
 use crate::history::{Answer, Operation};
-use crate::strings::Strings;
+use crate::strings::StringMap;
 
-/// A table of byte strings, and what numbers stand for.
+/// Table of byte strings, with the meaning of numbers.
 #[derive(Debug)]
 pub(super) struct ByNumbers<E: Endpoint + Debug> {
     pub(super) table: AsyncByteTable<SimHost<E>>,
-    pub(super) strings: Arc<Strings>,
+    pub(super) strings: Arc<StringMap>,
 }
 
 impl<E: Endpoint + Debug> Clone for ByNumbers<E> {
@@ -27,13 +27,13 @@ impl<E: Endpoint + Debug> Clone for ByNumbers<E> {
 }
 
 impl<E: Endpoint + Debug> ByNumbers<E> {
-    /// Does an operation. Some kinds of operation there are twice: values and keys with odd numbers
-    /// are written by the one that does not tell what was there before.
+    /// Executes an operation. Some kinds of operation exist twice: odd keys and values use the one
+    /// that does not return the previous state.
     pub(super) async fn perform(
         &self,
         operation: &Operation,
         expected: Option<u64>,
-    ) -> Result<Answer, Trouble> {
+    ) -> Result<Answer, OperationFailure> {
         let (table, strings) = (&self.table, &*self.strings);
         let key_of = |number: u64| strings.key(number);
         Ok(match operation {
@@ -103,7 +103,7 @@ impl<E: Endpoint + Debug> ByNumbers<E> {
         })
     }
 
-    async fn perform_on_many(&self, operation: &Operation) -> Result<Answer, Trouble> {
+    async fn perform_on_many(&self, operation: &Operation) -> Result<Answer, OperationFailure> {
         let (table, strings) = (&self.table, &*self.strings);
         let start = |number: u64| strings.bound(number).unwrap_or_default();
         Ok(match operation {
@@ -131,24 +131,24 @@ impl<E: Endpoint + Debug> ByNumbers<E> {
         })
     }
 
-    fn number(&self, value: Option<Vec<u8>>) -> Result<Option<u64>, Trouble> {
+    fn number(&self, value: Option<Vec<u8>>) -> Result<Option<u64>, OperationFailure> {
         let Some(value) = value else {
             return Ok(None);
         };
         let number = self.strings.value_number(&value);
-        let number = number.ok_or_else(|| strange("value", &value))?;
+        let number = number.ok_or_else(|| unknown_bytes("value", &value))?;
         Ok(Some(number))
     }
 
-    fn records(&self, records: &[Record], limit: usize) -> Result<Answer, Trouble> {
+    fn records(&self, records: &[Record], limit: usize) -> Result<Answer, OperationFailure> {
         let records = records.iter().map(|Record { key, value }| {
             let number = self.strings.key_number(key);
-            let number = number.ok_or_else(|| strange("key", key))?;
+            let number = number.ok_or_else(|| unknown_bytes("key", key))?;
             let value = self.strings.value_number(value);
-            let value = value.ok_or_else(|| strange("value of a scan", key))?;
+            let value = value.ok_or_else(|| unknown_bytes("value of a scan", key))?;
             Ok((number, value))
         });
-        let records: Vec<_> = records.collect::<Result<_, Trouble>>()?;
+        let records: Vec<_> = records.collect::<Result<_, OperationFailure>>()?;
         let is_end = records.len() < limit;
         Ok(Answer::Records(records, is_end))
     }
@@ -158,13 +158,13 @@ fn changed(from: Option<u64>, to: Option<u64>) -> Answer {
     Answer::Changed { from, to }
 }
 
-/// Something that nobody has ever written.
-fn strange(what: &str, bytes: &[u8]) -> Trouble {
+/// Returns the failure of a read of bytes that no client has ever written.
+fn unknown_bytes(what: &str, bytes: &[u8]) -> OperationFailure {
     let head = &bytes[..bytes.len().min(24)];
     let text = format!(
         "was told a {what} that nobody wrote: {} bytes, {}",
         bytes.len(),
         head.escape_ascii()
     );
-    Trouble::Unexpected(Unexpected::Failed(text))
+    OperationFailure::Unexpected(Unexpected::Failed(text))
 }

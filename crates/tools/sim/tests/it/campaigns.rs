@@ -1,4 +1,4 @@
-//! The real code under the judge: nothing is found in it, and everything that is planted is.
+//! Campaigns of the real code: the checks find no violation in it, and find every planted bug.
 
 use std::num::NonZero;
 use std::sync::Arc;
@@ -6,14 +6,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use farleaf::{ModelCache, PageOptions};
+use farleaf_base::random::Random;
 use farleaf_index::LayerKind;
 use farleaf_sim::campaign::{Campaign, CampaignReport, Seeds, explain, run_campaign, run_twice};
 use farleaf_sim::history::{Answer, Operation, Refusal};
-use farleaf_sim::plan::{ClientPlan, Fault, Mishap, Plan, Profile, When};
+use farleaf_sim::plan::{ClientPlan, Fault, FaultKind, FaultMoment, Plan, Profile};
 use farleaf_sim::plant::{FOUND_WITHIN_RUN_COUNT, Plant};
-use farleaf_sim::random::Random;
 use farleaf_sim::run::run;
-use farleaf_sim::strings::Strings;
+use farleaf_sim::strings::StringMap;
 
 fn campaign(
     first_seed: u64,
@@ -35,8 +35,8 @@ fn campaign(
     run_campaign(&campaign, &AtomicBool::new(false), |_| {})
 }
 
-/// A thousand runs that nobody has made before. The seed is in the message of a failure, and
-/// `farleaf sim check --seed SEED --runs 1 --profile PROFILE` repeats it.
+/// Promise: a thousand new runs find nothing. A failure's message contains the seed, and `farleaf
+/// sim check --seed SEED --runs 1 --profile PROFILE` repeats it.
 #[test]
 fn fresh_seeds_find_nothing() {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -53,12 +53,12 @@ fn fresh_seeds_find_nothing() {
     }
 }
 
-/// Seeds that once found something. A plan that a change of drawing would hollow out is better
-/// written down as a test of its own, as the one below.
+/// Seeds that once found a bug. A plan that a change of the draws would make useless is better
+/// written as a test of its own, like the one below.
 const ONCE_FAILED: &[(u64, Profile)] = &[
     (5, Profile::Calm),
-    // Pools of several nodes: a node lost in the middle of a move, of a split, of a lock; runs that
-    // could not be adopted any more; nodes that were drained and read all the same.
+    // Pools of several nodes: a node lost in the middle of a move, a split, or while a lock was
+    // held; runs that could not be adopted anymore; reads of drained nodes.
     (471, Profile::Retraining),
     (1458, Profile::Retraining),
     (2869, Profile::Retraining),
@@ -67,67 +67,70 @@ const ONCE_FAILED: &[(u64, Profile)] = &[
     (3_007_590, Profile::Retraining),
     (3_008_464, Profile::Retraining),
     (3_009_221, Profile::Retraining),
-    // A node of the tree that nothing linked to, taken for one to list leaves in; and a session's
-    // flagged lock, taken by another operation of the same session.
+    // A node of the tree to which nothing linked was used for listing leaves; and a session's
+    // flagged lock was taken by another operation of the same session.
     (20_017_800, Profile::Trees),
     (409, Profile::Trees),
-    // A sibling of an inner node whose memory node was lost broke the session that split.
+    // A sibling of an inner node on a lost memory node broke the session that split.
     (40_009_658, Profile::Trees),
-    // Room for an inner node was put back after another operation of the session had forgotten what
-    // is leased on the lost node that it is on.
+    // Leased space for an inner node on a lost node was returned after another operation of the
+    // session had forgotten this lease.
     (60_006_027, Profile::Trees),
-    // Leaves that a dead compactor had retired waited for ever in a chunk of which a sweep could
-    // not tell what is in use, as the way there was lost with a node.
+    // Leaves that a dead compactor had retired waited forever. They were in a chunk whose used
+    // leaves a sweep could not determine, since the path to it was lost with a node.
     (200_007_481, Profile::Compaction),
-    // A tree that a dead load had never committed was taken for one that sessions may search by.
+    // Sessions searched by a tree that a dead load had never committed.
     (320_003_205, Profile::Trees),
-    // A leaf that a dead compactor had made was swept as unused while a client that recovered its
-    // left source was about to retire that in favour of it.
+    // A leaf that a dead compactor had created was swept as unused. A client that recovered its
+    // left source was about to retire that source in favor of it.
     (330_004_695, Profile::Compaction),
-    // Words of an inner node, in what had been a chunk of leaves when a sweep listed it, were taken
-    // for locks of the dead (W8).
+    // Words of an inner node, in a former chunk of leaves that a sweep had listed, were taken for
+    // locks of dead sessions.
     (410_015_820, Profile::Trees),
-    // The simulator's own: a client that had been fenced was told that a node has left, to which it
-    // had no connection any more (F6).
+    // Bug of the simulator: a fenced client, which had no connection anymore, got an error that a
+    // node had left (FABRIC-6).
     (530_008_784, Profile::Compaction),
-    // An agent died when it knew that a node had left, and had not written that: nobody wrote it.
+    // An agent died when it knew that a node had left, but before it had written that; no other
+    // agent wrote it.
     (530_011_576, Profile::Compaction),
-    // A call whose request was written was told that nothing had been done, when another one of its
-    // session was cut off in the middle of its own.
+    // A call whose request was written reported that it had no effect, after another call of its
+    // session was cut off in the middle of its request.
     (2701, Profile::Calls),
-    // A thread that did not come to make the tree said that nobody did: two made it.
+    // A thread that did not get to build the tree reported that no thread did: two built it.
     (920_000_134, Profile::Xstore),
-    // A chunk of models, locked for a moment by who looked for a free one and died, was swept.
+    // A chunk of models was swept while a client that searched for a free chunk had locked it for a
+    // moment, and died.
     (950_003_079, Profile::Xstore),
     // A session whose connection had ended waited for replies in its window.
     (950_001_487, Profile::Calls),
-    // A node was lost that a change under a page's lock needed, and not the page's own.
+    // A change under a page's lock needed a lost node, which was not the page's own.
     (960_003_487, Profile::Bytes),
-    // Links of a scan downwards from a page that begins right before a key to one right behind it.
+    // Links of a reverse scan led from a page that begins right before a key to one right after it.
     (600_904_672_062, Profile::Bytes),
-    // A page whose WRITE was cut off, lock and all, was swept as one in use.
+    // A page whose WRITE was cut off, including its lock, was swept as if it were in use.
     (985_003_797, Profile::Bytes),
-    // A load that failed forgot pieces of a chunk which another session leased just then.
+    // A failed load lost track of pieces in a chunk that another session was leasing.
     (991_003_773, Profile::Bytes),
-    // A piece for a long key, taken before another operation of the session had written the key.
+    // A piece for a long key was taken before another operation of the session had written the key.
     (995_002_349, Profile::Bytes),
-    // A listing that was dropped with its table was found all the same, without a root.
+    // A listing that was dropped with its table was still found, without a root.
     (997_016_678, Profile::Bytes),
     (997_000_183, Profile::Bytes),
-    // Strings of retired pages, which may be gone, were read to tell where a key is.
+    // A key was located by reading strings of retired pages, which may have been freed.
     (998_000_322, Profile::Bytes),
-    // The simulator's own: a table was dropped by another client before the one that made it had
-    // opened it, and was told so.
+    // Bug of the simulator: a table was dropped by another client before its creator had opened it,
+    // and the creator got that error.
     (822_973_363_939, Profile::Bytes),
-    // A writer went to the left of a page of which it could not tell where it ends.
+    // A writer went to the left of a page whose end it could not determine.
     (1_003_000_068, Profile::Bytes),
-    // A load by calls asked the node something in the name of a session that was broken.
+    // A load by calls sent requests to the node on behalf of a broken session.
     (1_000_014_413, Profile::Bytes),
-    // Rings were freed again by an agent whose predecessor had died right after freeing them.
+    // An agent freed rings again after its predecessor had died right after freeing them.
     (7850, Profile::Calls),
 ];
 
-/// Found by seed 5 in its day: a load's first two verbs were counted by nobody (F9).
+/// Regression test for a bug that seed 5 found: a load's first two verbs were not counted
+/// (FABRIC-9).
 #[test]
 fn all_verbs_of_a_load_are_counted() {
     let mut plan = Plan::draw(1, Profile::Calm);
@@ -164,8 +167,9 @@ fn seeds_that_once_failed_find_nothing_any_more() {
     }
 }
 
-/// Found by profile `node-loss`: clients that met a node which had restarted empty locked zeroes,
-/// found each other's owners fenced, and recovery made a leaf out of nothing.
+/// Regression test for a bug that profile `node-loss` found. Clients on a node that had restarted
+/// empty locked zeros and found each other's owners fenced, and recovery created a leaf from empty
+/// memory.
 #[test]
 fn nothing_is_recovered_from_empty_memory() {
     let mut plan = Plan::draw(1, Profile::Calm);
@@ -184,18 +188,18 @@ fn nothing_is_recovered_from_empty_memory() {
         .collect();
     for seed in 0..200 {
         plan.seed = seed;
-        let when = When::At(seed * 100);
+        let when = FaultMoment::At(seed * 100);
         plan.faults = vec![Fault {
             when,
-            mishap: Mishap::NodeLoss,
+            mishap: FaultKind::NodeLoss,
         }];
         let verdict = run(&plan, None, false);
         assert_eq!(verdict.violations, [], "seed {seed}");
     }
 }
 
-/// A plan of one client with one lane of puts, which split leaves, and one mishap.
-fn befallen(seed: u64, mishap: Mishap) -> Plan {
+/// Returns a plan of one client with one lane of puts, which split leaves, and one fault.
+fn befallen(seed: u64, mishap: FaultKind) -> Plan {
     let mut plan = Plan::draw(1, Profile::Calm);
     plan.seed = seed;
     plan.table.loaded.clear();
@@ -209,18 +213,18 @@ fn befallen(seed: u64, mishap: Mishap) -> Plan {
         does_not_speculate: false,
         compute_node: 0,
     }];
-    let when = When::At(seed * 400);
+    let when = FaultMoment::At(seed * 400);
     plan.faults = vec![Fault { when, mishap }];
     plan
 }
 
-/// F6: a lane goes on with a session that broke, is refused, and so closes it; which the judge
-/// looks at before anybody fences the client.
+/// Promise (FABRIC-6): a lane that continues with a broken session is refused, and thereby closes
+/// it; the simulator checks that before it fences the client.
 #[test]
 fn broken_sessions_refuse_and_close() {
     let mut refused_count = 0;
     for seed in 0..100 {
-        let verdict = run(&befallen(seed, Mishap::Break { client: 0 }), None, false);
+        let verdict = run(&befallen(seed, FaultKind::Break { client: 0 }), None, false);
         assert_eq!(verdict.violations, [], "seed {seed}");
         let events = verdict.history.events.iter();
         let refusal = Some(Answer::Nothing(Refusal::SessionBroken));
@@ -229,14 +233,14 @@ fn broken_sessions_refuse_and_close() {
     assert!(refused_count > 10, "{refused_count} of 100");
 }
 
-/// Found by profile `bytes`: to remove the keys of an empty range, which asks nothing of the table,
-/// was not refused on a broken session.
+/// Regression test for a bug that profile `bytes` found: removing the keys of an empty range, which
+/// sends no request, was not refused on a broken session.
 #[test]
 fn broken_sessions_refuse_to_remove_nothing() {
     let mut refused_count = 0;
     for seed in 0..100 {
-        let mut plan = befallen(seed, Mishap::Break { client: 0 });
-        plan.strings = Some(Arc::new(Strings::draw(&mut Random::new(seed), 40, false)));
+        let mut plan = befallen(seed, FaultKind::Break { client: 0 });
+        plan.strings = Some(Arc::new(StringMap::draw(&mut Random::new(seed), 40, false)));
         plan.table.layer = LayerKind::Learned;
         plan.table.pages = Some(PageOptions {
             page_size_bytes: 512,
@@ -259,12 +263,12 @@ fn broken_sessions_refuse_to_remove_nothing() {
     assert!(refused_count > 10, "{refused_count} of 100");
 }
 
-/// F6: closing a session that is cut off is done again, and works.
+/// Promise (FABRIC-6): if closing a session is cut off, closing it again works.
 #[test]
 fn sessions_whose_closing_is_cut_off_close() {
     let mut cut_count = 0;
     for seed in 0..100 {
-        let cancel = Mishap::Cancel { client: 0, lane: 1 };
+        let cancel = FaultKind::Cancel { client: 0, lane: 1 };
         let verdict = run(&befallen(seed, cancel), None, true);
         assert_eq!(verdict.violations, [], "seed {seed}");
         let mut trace = verdict.trace.iter();
@@ -273,11 +277,11 @@ fn sessions_whose_closing_is_cut_off_close() {
     assert!(cut_count > 10, "{cut_count} of 100");
 }
 
-/// The judge's own test: each bug that can be planted is found.
+/// Promise: every planted bug is found.
 #[test]
 fn every_planted_bug_is_found() {
     for plant in Plant::ALL {
-        // From seed 1 on these take the longest (docs/simulator.md).
+        // From seed 1 on these take the longest (docs/explanation/simulator.md).
         let first_seed = match plant {
             Plant::HandedOverPastFence | Plant::FreedTooEarly => 200,
             Plant::SplitReusesListedSlot => 210,
@@ -304,10 +308,10 @@ fn every_planted_bug_is_found() {
     }
 }
 
-/// Promise (R9): a retrainer passes leaves on a lost node. In these runs a model on a draining node
-/// had such a leaf: each retraining moved the leaves right of it again, failed there, and left a
-/// run. The sweep in the end committed the last run, and left chunks of load 110 that nothing
-/// named. That the planted bug is found shows that the runs still meet a lost leaf.
+/// Promise: a retrainer passes leaves on a lost node. In these runs a model on a draining node had
+/// such a leaf. Each retraining moved the leaves right of it again, failed there, and left a run.
+/// The final sweep committed the last run, and left chunks of load 110 that nothing named. The
+/// planted bug is found, so the runs still meet a lost leaf.
 #[test]
 fn retraining_passes_lost_leaves() {
     for seed in [466_434_414, 4_751_726, 1_896_833_657] {
@@ -319,8 +323,8 @@ fn retraining_passes_lost_leaves() {
     }
 }
 
-/// Promise (Y5): a sub-model is trained again if writing it failed: its record in far memory may be
-/// in part that of the one which failed, and lead nowhere.
+/// Promise: a sub-model is trained again if its write failed. Its record in far memory may be
+/// partly the failed one, and lead nowhere.
 #[test]
 fn failed_training_is_done_again() {
     let plan = Plan::draw(822_603_212_512, Profile::Xstore);
@@ -330,8 +334,8 @@ fn failed_training_is_done_again() {
     assert_ne!(planted.violations, [], "writing a sub-model does not fail");
 }
 
-/// Promise: compaction moves leaves by the rules of retraining, and is judged by them: what is
-/// planted in both is found in tables with a tree, too.
+/// Promise: compaction moves leaves by the rules of retraining, and is checked by them: bugs
+/// planted in both are found in tables with a tree, too.
 #[test]
 fn planted_bugs_of_moving_are_found_in_trees() {
     for plant in [
@@ -344,8 +348,8 @@ fn planted_bugs_of_moving_are_found_in_trees() {
     }
 }
 
-/// Promise: pages of byte strings that become fewer are judged likewise (BR6, BR7). It begins
-/// shortly before each is found, as `docs/simulator.md` says.
+/// Promise: merges of byte-string pages are checked likewise. The seeds begin shortly before each
+/// bug is found, as `docs/explanation/simulator.md` states.
 #[test]
 fn planted_bugs_of_moving_are_found_in_pages() {
     for (plant, first_seed) in [
@@ -363,7 +367,7 @@ fn planted_bugs_of_moving_are_found_in_pages() {
     }
 }
 
-/// What is found is made smaller, and still breaks what it broke.
+/// Promise: a finding is reduced, and still breaks the same promise.
 #[test]
 fn findings_are_reduced() {
     let plant = Some(Plant::UnlockBeforeState);
@@ -378,8 +382,8 @@ fn findings_are_reduced() {
     );
 }
 
-/// A campaign that is stopped has made the runs of its first seeds, and says how many; making a
-/// finding smaller that is stopped yields what it has.
+/// Promise: a stopped campaign has made the runs of its first seeds, and reports their number; a
+/// stopped reduction returns its current plan.
 #[test]
 fn campaigns_can_be_stopped() {
     let stop = AtomicBool::new(false);
@@ -412,8 +416,8 @@ fn campaigns_can_be_stopped() {
     assert!(!verdict.violations.is_empty());
 }
 
-/// The same seed is the same run on every machine and in every build. The number changes with the
-/// protocol and with what plans draw, and with nothing else.
+/// Promise: the same seed is the same run on every machine and in every build. The number changes
+/// only with the protocol and with the draws of plans.
 #[test]
 fn a_run_is_golden() {
     let plan = Plan::draw(11, Profile::Crashes);

@@ -1,4 +1,4 @@
-//! That the checks of a region see what they are there for: each promise is broken by hand once.
+//! Tests that the checks of a node's memory detect violations: each promise is broken by hand once.
 
 use std::collections::BTreeSet;
 use std::pin::pin;
@@ -7,31 +7,31 @@ use std::sync::Arc;
 use std::task::{Context, Waker};
 
 use farleaf::AsyncSession;
-use farleaf::host::Host;
+use farleaf::host::SessionHost;
+use farleaf_base::OwnerWord;
+use farleaf_base::random::Random;
 use farleaf_executor::block_on;
 use farleaf_fabric::{Batch, Endpoint};
 use farleaf_index::LayerKind;
-use farleaf_leaf::{LeafAccess, LeafBuffer, LeafGeometry};
-use farleaf_region::allocation::{ChunkAllocator, ChunkRange};
-use farleaf_region::catalog::{self, CatalogEntry};
-use farleaf_region::chunk::{ChunkPurpose, FreeLeaves};
-use farleaf_region::layout::ChunkIndex;
-use farleaf_sim::check::region::Region;
+use farleaf_leaf::words::{LeafAccess, LeafBuffer, LeafGeometry};
+use farleaf_pool::allocation::{ChunkAllocator, ChunkRange};
+use farleaf_pool::catalog::{self, CatalogEntry};
+use farleaf_pool::chunk::{ChunkPurpose, FreeLeaves};
+use farleaf_pool::layout::ChunkIndex;
+use farleaf_sim::check::memory::Region;
 use farleaf_sim::check::{Findings, closing, drops};
 use farleaf_sim::fabric::Freedoms;
 use farleaf_sim::fabric::endpoint::{SimEndpoint, StillEndpoint};
 use farleaf_sim::fabric::world::World;
 use farleaf_sim::history::{Answer, Operation, TableShape};
 use farleaf_sim::node::{Node, REGION_SIZE_BYTES};
-use farleaf_sim::random::Random;
 use farleaf_sim::session::{Session, SimHost};
-use farleaf_types::OwnerWord;
 
-/// A region with a table of a few leaves, swept.
+/// Memory of a node with a table of a few leaves, swept.
 struct Scene {
     node: Rc<Node>,
     session: Session<StillEndpoint>,
-    /// Another client, for doing damage.
+    /// Endpoint of another client, which damages the memory.
     endpoint: StillEndpoint,
     owner: OwnerWord,
     entry: CatalogEntry,
@@ -88,10 +88,10 @@ impl Scene {
         }
     }
 
-    /// The promises that are broken.
+    /// Returns the broken promises.
     fn broken(&self) -> BTreeSet<&'static str> {
-        let region = Region::read(&self.node, &self.session).expect("nothing fails");
-        let violations = region.expect("there is a table").check();
+        let memory = Region::read(&self.node, &self.session).expect("nothing fails");
+        let violations = memory.expect("there is a table").check();
         violations
             .iter()
             .map(|violation| violation.promise)
@@ -104,14 +104,14 @@ impl Scene {
         block_on(self.session.endpoint().execute(&mut batch), || 0).expect("inside");
     }
 
-    fn first_leaf(&self) -> farleaf_types::RemoteAddr {
+    fn first_leaf(&self) -> farleaf_base::RemoteAddr {
         let entry = self.node.entry().expect("readable").expect("there");
         entry.record.first_leaf
     }
 }
 
 #[test]
-fn a_sound_region_breaks_nothing() {
+fn a_sound_pool_breaks_nothing() {
     assert_eq!(Scene::new().broken(), BTreeSet::new());
 }
 
@@ -141,7 +141,7 @@ fn a_gap_between_leaves_is_seen() {
     assert_eq!(scene.broken(), BTreeSet::from(["tiling"]), "a key twice");
 }
 
-/// B4: a root that is of no load, where none happened.
+/// Promise: a root of a load that did not happen is detected.
 #[test]
 fn a_root_of_another_load_is_seen() {
     let scene = Scene::new();
@@ -204,8 +204,8 @@ fn a_free_chunk_that_is_not_zero_is_seen() {
     assert_eq!(scene.broken(), BTreeSet::from(["leaks"]));
 }
 
-/// F6: a session that says it is closed while a batch of it is on its way, or that the node takes
-/// for alive, is seen; one that has drained is not.
+/// Promise (FABRIC-6): a session that reports its end with a batch in flight, or that the node
+/// counts as alive, is detected; one that has drained is not.
 #[test]
 fn a_session_that_closes_too_early_is_seen() {
     let node = Scene::new().node;
@@ -232,7 +232,7 @@ fn a_session_that_closes_too_early_is_seen() {
     }
 }
 
-/// G3: a dropped table is seen until its entry and its chunks are free.
+/// Promise: a dropped table is reported until its entry and its chunks are free.
 #[test]
 fn a_dropped_table_that_is_not_freed_is_seen() {
     let scene = Scene::new();

@@ -1,5 +1,5 @@
-//! Compaction of tables with a tree (K1 to K6): that it happens, that retrainers die wherever they
-//! can, and that nothing comes of it.
+//! Compaction of tables with a tree: it happens in the runs, retrainers die in every phase, and no
+//! promise breaks.
 
 use farleaf_fabric::ProtocolPhase;
 use farleaf_sim::fabric::world::Progress;
@@ -8,12 +8,13 @@ use farleaf_sim::run::run;
 
 use crate::retraining::death;
 
-/// What is enough to believe that it is judged, and runs in which it comes.
+/// Number of moved leaves that is enough to show that compaction is checked, and number of runs
+/// that reach it.
 const MOVED_COUNT: u64 = 500;
 const DEATH_COUNT: u64 = 5;
 const RUN_COUNT_MAX: u64 = 600;
 
-/// Promise (K2): leaves are merged while clients work, in runs that the judges see.
+/// Promise: leaves are merged while clients work, in runs that are checked.
 #[test]
 fn leaves_are_merged() {
     let mut moved_count = 0;
@@ -22,7 +23,7 @@ fn leaves_are_merged() {
         plan.faults.clear();
         let verdict = run(&plan, None, false);
         assert_eq!(verdict.violations, [], "seed {seed}");
-        moved_count += verdict.reached.moved_count;
+        moved_count += verdict.rare_events.moved_count;
         if moved_count >= MOVED_COUNT {
             return;
         }
@@ -30,8 +31,8 @@ fn leaves_are_merged() {
     panic!("{moved_count} leaves in {RUN_COUNT_MAX} runs");
 }
 
-/// Promise (K6): retrainers that die in any phase of a compaction are survived, and so are those
-/// that die while they finish what another has left half done; and they do die in each.
+/// Promise: runs survive retrainers that die in any phase of a compaction, also while they finish
+/// another's work; and retrainers do die in each phase.
 #[test]
 fn compactors_die_in_every_phase() {
     use ProtocolPhase::{Gather, GiveBack, Redirect, RootSwap, Snapshot, Steps};
@@ -48,7 +49,7 @@ fn compactors_die_in_every_phase() {
                 assert_eq!(verdict.violations, [], "{phase:?}, seed {seed}");
                 let is_adopting = false;
                 let progress = Progress { is_adopting, phase };
-                let deaths = verdict.reached.agent_deaths.get(&progress).copied();
+                let deaths = verdict.rare_events.agent_deaths.get(&progress).copied();
                 let deaths = deaths.unwrap_or(0);
                 let is_counted = !is_second || phase != Steps || deaths > 1;
                 death_count += if is_counted { deaths } else { 0 };

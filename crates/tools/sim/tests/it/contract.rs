@@ -1,18 +1,18 @@
-//! The conformance suite over the simulated fabric, calm and wild.
+//! Conformance suite of fabrics, run on the simulated fabric with and without its freedoms.
 
 use std::rc::Rc;
 
+use farleaf_base::random::Random;
+use farleaf_base::{NodeId, WordAddr};
 use farleaf_executor::block_on;
-use farleaf_fabric::conformance::{Backend, Client, REGION_WORD_COUNT_MIN, run_all};
+use farleaf_fabric::conformance::{Backend, Client, MEMORY_WORD_COUNT_MIN, run_all};
 use farleaf_fabric::{Batch, Cost, Endpoint};
 use farleaf_sim::fabric::Freedoms;
 use farleaf_sim::fabric::endpoint::{SimEndpoint, StillEndpoint};
-use farleaf_sim::fabric::executor::{Ended, Tasks};
+use farleaf_sim::fabric::executor::{ExecutorOutcome, Tasks};
 use farleaf_sim::fabric::world::{SharedWorld, World};
-use farleaf_sim::random::Random;
-use farleaf_types::{NodeId, WordAddr};
 
-/// More than any case of the suite needs.
+/// Step limit: more than any case of the suite needs.
 const STEP_COUNT_MAX: u64 = 1 << 32;
 
 struct Simulated {
@@ -21,7 +21,7 @@ struct Simulated {
 
 impl Simulated {
     fn new(freedoms: Freedoms, seed: u64) -> Self {
-        let size = REGION_WORD_COUNT_MIN as usize;
+        let size = MEMORY_WORD_COUNT_MIN as usize;
         Self {
             world: World::new(&[size], freedoms, Random::new(seed)),
         }
@@ -31,8 +31,8 @@ impl Simulated {
 impl Backend for Simulated {
     type Endpoint = SimEndpoint;
 
-    fn region_word_count(&self) -> u64 {
-        REGION_WORD_COUNT_MIN
+    fn memory_word_count(&self) -> u64 {
+        MEMORY_WORD_COUNT_MIN
     }
 
     fn run(&self, clients: Vec<Client<'_, SimEndpoint>>) {
@@ -41,7 +41,7 @@ impl Backend for Simulated {
             let endpoint = Rc::new(SimEndpoint::new(&self.world));
             tasks.spawn(client(endpoint));
         }
-        assert_eq!(tasks.run(STEP_COUNT_MAX), Ended::Done);
+        assert_eq!(tasks.run(STEP_COUNT_MAX), ExecutorOutcome::Done);
     }
 }
 
@@ -61,14 +61,14 @@ const WILD: Freedoms = Freedoms {
     stall_per_mille: 0,
 };
 
-/// With everything torn, overtaken and late that may be.
+/// Promise: a fabric with everything torn, overtaken and late keeps the contract.
 #[test]
 fn a_wild_world_keeps_the_contract() {
     run_all(|| Simulated::new(WILD, 2));
 }
 
-/// F9: what the world has counted as it happened, torn or whole, to one node or to two, refused in
-/// the middle or not, is what endpoints are told that it cost.
+/// Promise (FABRIC-9): endpoints report the cost that the simulator counts, for batches that are
+/// torn or not, to one node or two, refused in the middle or not.
 #[test]
 fn the_world_counts_what_endpoints_count() {
     let post = |batch: &mut Batch, is_refused: bool| {
@@ -104,7 +104,7 @@ fn the_world_counts_what_endpoints_count() {
                 assert_eq!(endpoint.execute(&mut batch).await.is_err(), is_refused);
                 assert_eq!(batch.take_cost(), once(is_refused));
             });
-            assert_eq!(tasks.run(STEP_COUNT_MAX), Ended::Done);
+            assert_eq!(tasks.run(STEP_COUNT_MAX), ExecutorOutcome::Done);
             assert_eq!(world.borrow().executed(client), once(is_refused));
         }
         let world = World::new(&[64, 64], WILD, Random::new(1));

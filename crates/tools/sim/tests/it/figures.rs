@@ -1,4 +1,4 @@
-//! Figures: a tiny run writes everything, and the page needs nothing else.
+//! Figures: a tiny run writes all files, and the page is self-contained.
 
 use std::fs;
 use std::path::Path;
@@ -15,12 +15,12 @@ pub(crate) const TINY: RunSize = RunSize {
     window_operation_count: 400,
 };
 
-/// All figures of ROLEX, on a testbed with few threads.
+/// Returns all figures of ROLEX, on a testbed with few threads.
 pub(crate) fn few_threads() -> (Experiments, Profile) {
     few_threads_of(ROLEX_EXPERIMENTS)
 }
 
-/// All figures of a file of the repository, on a testbed with few threads.
+/// Returns all figures of a file of the repository, on a testbed with few threads.
 pub(crate) fn few_threads_of(text: &str) -> (Experiments, Profile) {
     let mut experiments = Experiments::parse(text, "mine.toml").expect("sound");
     experiments.defaults.in_flight_count.value = 2;
@@ -46,13 +46,13 @@ pub(crate) fn few_threads_of(text: &str) -> (Experiments, Profile) {
     (experiments, profile)
 }
 
-/// The same as small as they can be.
+/// Returns all figures of ROLEX in the smallest possible size.
 fn tiny() -> Suite {
     let (experiments, profile) = few_threads();
     Suite::new(experiments, ("tiny", TINY), profile).expect("they fit")
 }
 
-/// What a run of the suite on so many threads writes: names and texts.
+/// Returns the files that a run of the suite writes on this many threads: names and contents.
 pub(crate) fn written(suite: &Suite, thread_count: usize) -> Vec<(String, String)> {
     let told = AtomicU64::new(0);
     let progress = |units: u64| {
@@ -84,8 +84,8 @@ pub(crate) fn written(suite: &Suite, thread_count: usize) -> Vec<(String, String
     files
 }
 
-/// Promise: every figure has its CSV file, its charts and its section of the page; the page says
-/// that it is modelled, with which parameters, and loads nothing from anywhere.
+/// Promise: every figure has its CSV file, its charts and its section of the page. The page states
+/// that it is modelled, with its parameters, and loads nothing from elsewhere.
 #[test]
 fn a_tiny_run_writes_a_page_that_needs_nothing_else() {
     let suite = tiny();
@@ -160,7 +160,7 @@ fn a_tiny_run_writes_a_page_that_needs_nothing_else() {
     }
 }
 
-/// Fields of a line, of which one in quotes may have commas.
+/// Returns the number of fields of a line; a quoted field may contain commas.
 fn column_count(line: &str) -> usize {
     let outside = line.split('"').step_by(2);
     outside.map(|part| part.matches(',').count()).sum::<usize>() + 1
@@ -172,7 +172,7 @@ fn has_extension(name: &str, extension: &str) -> bool {
         .is_some_and(|it| it == extension)
 }
 
-/// The first figure, smaller still.
+/// Returns the first figure, in a smaller size.
 pub(crate) fn one_figure(profile: Profile) -> Suite {
     let (mut experiments, _) = few_threads();
     experiments.figure.retain(|figure| figure.id == "figure-7");
@@ -184,7 +184,7 @@ pub(crate) fn one_figure(profile: Profile) -> Suite {
     Suite::new(experiments, ("tiny", size), profile).expect("they fit")
 }
 
-/// Promise: how many threads it runs on changes no letter of what is written.
+/// Promise: the number of threads changes no byte of the files.
 #[test]
 fn threads_change_nothing() {
     let suite = one_figure(few_threads().1);
@@ -208,8 +208,8 @@ fn page(profile: Profile) -> String {
     page.expect("a page").1
 }
 
-/// Promise: a changed copy of the paper's testbed is not shown as it: the page names the file and
-/// what was changed, says what the self-check found, and warns beside the paper's numbers.
+/// Promise: a changed copy of the paper's testbed is not presented as the testbed. The page names
+/// the file and the changes, reports the self-check's result, and warns beside the paper's numbers.
 #[test]
 fn a_changed_profile_is_told_from_the_papers() {
     let (_, mut profile) = few_threads();
@@ -239,8 +239,8 @@ fn a_changed_profile_is_told_from_the_papers() {
     }
 }
 
-/// Promise: experiments that ask for more threads than a testbed has are refused, and so is a
-/// testbed with more threads than a memory node has sessions; nothing is run with fewer.
+/// Promise: experiments with more threads than a testbed has are refused, and so is a testbed with
+/// more threads than a memory node has sessions; no experiment runs with fewer.
 #[test]
 fn too_many_threads_are_refused() {
     let refused = |experiments: Experiments, profile: Profile| {
@@ -271,8 +271,8 @@ fn too_many_threads_are_refused() {
     );
 }
 
-/// Promise: table 1 is about models and figure 12 about bytes; neither repeats the other's charts,
-/// and each model's keys stand beside the paper's for each fill and error.
+/// Promise: table 1 is about models and figure 12 about bytes. Neither repeats the other's charts,
+/// and each model's keys are beside the paper's for each fill and error.
 #[test]
 fn table_1_shows_keys_a_model() {
     let (mut experiments, profile) = few_threads();
@@ -300,9 +300,8 @@ fn table_1_shows_keys_a_model() {
     }
 }
 
-/// Promise: the timeline has each layer with retraining and without, over time that goes on, and
-/// what was retrained stands beside the paper's number; where experiments do not retrain, neither
-/// does it.
+/// Promise: the timeline has each layer with retraining and without, over increasing time, with our
+/// retraining numbers beside the paper's. If experiments do not retrain, neither does the timeline.
 #[test]
 fn the_timeline_is_with_retraining_and_without() {
     for retraining in [true, false] {
@@ -343,8 +342,8 @@ fn the_timeline_is_with_retraining_and_without() {
     }
 }
 
-/// Promise: a file of keys that will not do is found out before anything is run, and told with the
-/// file of experiments and the key.
+/// Promise: an invalid file of keys is detected before any run, and its error names the file of
+/// experiments and the key.
 #[test]
 fn bad_files_of_keys_are_told_at_once() {
     let place = tempfile::tempdir().expect("a folder");
@@ -378,7 +377,7 @@ fn bad_files_of_keys_are_told_at_once() {
     }
 }
 
-/// Promise: the profile's threads are those that run.
+/// Promise: the runs use the profile's number of threads.
 #[test]
 fn a_profiles_threads_are_those_that_run() {
     for threads_per_node in [1, 2] {
@@ -397,7 +396,7 @@ fn a_profiles_threads_are_those_that_run() {
     }
 }
 
-/// Promise: a CSV file says which quantity x is, and what was not measured is empty and not 0.
+/// Promise: a CSV file names the quantity of x, and missing values are empty and not 0.
 #[test]
 fn what_was_not_measured_is_empty() {
     let files = written(&tiny(), 2);
@@ -410,7 +409,7 @@ fn what_was_not_measured_is_empty() {
         let (_, text) = files.iter().find(|(it, _)| it == name).expect("a file");
         let mut lines = text.lines();
         let header: Vec<&str> = lines.next().expect("a header").split(',').collect();
-        // No title of these has a comma but those in quotes.
+        // Only quoted titles contain a comma.
         let unquoted = |line: &str| {
             let parts = line.split('"').enumerate();
             let parts = parts.map(|(index, part)| match index % 2 {

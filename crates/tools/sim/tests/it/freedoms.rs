@@ -1,15 +1,15 @@
-//! That the simulated fabric misbehaves where it may: a simulator that is too kind finds nothing.
+//! Tests that the simulated fabric uses its freedoms: a simulator that is too kind finds nothing.
 
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use farleaf_base::random::Random;
+use farleaf_base::{NodeId, WordAddr};
 use farleaf_fabric::{Batch, BatchErrorKind, Endpoint};
 use farleaf_sim::fabric::Freedoms;
 use farleaf_sim::fabric::endpoint::SimEndpoint;
-use farleaf_sim::fabric::executor::{Ended, Tasks, sleep};
+use farleaf_sim::fabric::executor::{ExecutorOutcome, Tasks, sleep};
 use farleaf_sim::fabric::world::{SharedWorld, World};
-use farleaf_sim::random::Random;
-use farleaf_types::{NodeId, WordAddr};
 
 const WORD_COUNT: usize = 8;
 const STEP_COUNT_MAX: u64 = 1 << 20;
@@ -35,19 +35,19 @@ fn world(seed: u64) -> SharedWorld {
     World::new(&[64], wild(), Random::new(seed))
 }
 
-/// Runs a program per seed and collects what they saw.
+/// Runs a program per seed and collects what it saw.
 fn seen<T: 'static>(program: impl Fn(&Tasks<'_>, &SharedWorld, Rc<RefCell<Vec<T>>>)) -> Vec<T> {
     let all: Rc<RefCell<Vec<T>>> = Rc::default();
     for seed in 0..300 {
         let world = world(seed);
         let tasks = Tasks::new(&world);
         program(&tasks, &world, Rc::clone(&all));
-        assert_eq!(tasks.run(STEP_COUNT_MAX), Ended::Done);
+        assert_eq!(tasks.run(STEP_COUNT_MAX), ExecutorOutcome::Done);
     }
     all.take()
 }
 
-/// F3: a READ brings back mixtures of two WRITEs, not only prefixes of the later one.
+/// Promise (FABRIC-3): a READ returns mixtures of two WRITEs, not only prefixes of the later one.
 #[test]
 fn reads_are_torn_in_any_order() {
     let images = seen(|tasks, world, images| {
@@ -75,8 +75,8 @@ fn reads_are_torn_in_any_order() {
     );
 }
 
-/// F2: an unfenced WRITE overtakes an earlier READ and an earlier CAS of its batch; a fenced one
-/// never does; a READ never overtakes a WRITE.
+/// Promise (FABRIC-2): an unfenced WRITE overtakes an earlier READ and an earlier CAS of its batch;
+/// a fenced one never does; a READ never overtakes a WRITE.
 #[test]
 fn only_unfenced_verbs_overtake() {
     let outcomes = seen(|tasks, world, outcomes| {
@@ -115,8 +115,8 @@ fn only_unfenced_verbs_overtake() {
     assert!(overtook(true).all(|outcome| !outcome.1 && !outcome.2));
 }
 
-/// F5, F6: a client that is fenced leaves a prefix of its effects and parts of the next WRITE, and
-/// nothing of it happens later.
+/// Promise (FABRIC-5, FABRIC-6): a fenced client leaves a prefix of its effects and parts of the
+/// next WRITE, and has no effect later.
 #[test]
 fn a_fence_cuts_a_batch_anywhere_and_for_good() {
     let leftovers = seen(|tasks, world, leftovers| {
@@ -144,17 +144,17 @@ fn a_fence_cuts_a_batch_anywhere_and_for_good() {
             world.borrow_mut().fence(client);
             let then = world.borrow().words(at(0), 10).to_vec();
             sleep(&world, 100_000).await;
-            assert_eq!(world.borrow().words(at(0), 10), then, "F6");
+            assert_eq!(world.borrow().words(at(0), 10), then, "FABRIC-6");
             leftovers.borrow_mut().push(then);
         });
     });
     for words in &leftovers {
         let first = words[0] + words[1];
         let (add, last) = (words[2], words[3] + words[4] + words[5]);
-        assert!(add == 0 || first == 2, "F5: a prefix: {words:?}");
+        assert!(add == 0 || first == 2, "FABRIC-5: a prefix: {words:?}");
         assert!(
             last == 0 || (first == 2 && add == 1),
-            "F5: a prefix: {words:?}"
+            "FABRIC-5: a prefix: {words:?}"
         );
     }
     assert!(
@@ -170,7 +170,7 @@ fn a_fence_cuts_a_batch_anywhere_and_for_good() {
     assert!(leftovers.iter().any(|words| words[9] == 1));
 }
 
-/// The same seed is the same run, to the last word; another is not.
+/// Promise: the same seed is exactly the same run; another seed is not.
 #[test]
 fn a_seed_is_a_run() {
     let print = |seed: u64| {
@@ -188,15 +188,15 @@ fn a_seed_is_a_run() {
                 }
             });
         }
-        assert_eq!(tasks.run(STEP_COUNT_MAX), Ended::Done);
+        assert_eq!(tasks.run(STEP_COUNT_MAX), ExecutorOutcome::Done);
         world.borrow().fingerprint()
     };
     assert_eq!(print(7), print(7));
     assert_ne!(print(7), print(8));
 }
 
-/// F2: nothing orders verbs of one batch to different nodes: either of two WRITEs may be seen
-/// without the other one.
+/// Promise (FABRIC-2): verbs of one batch to different nodes have no order: either of two WRITEs
+/// may be visible without the other one.
 #[test]
 fn writes_to_two_nodes_take_effect_in_any_order() {
     let mut seen = std::collections::BTreeSet::new();
@@ -212,7 +212,7 @@ fn writes_to_two_nodes_take_effect_in_any_order() {
             for place in places {
                 batch.write_word(place, 1);
             }
-            // Half of them are cut off, which leaves a prefix on each node (F5).
+            // Half of them are cut off, which leaves a prefix on each node (FABRIC-5).
             let is_whole = writer.execute(&mut batch).await.is_ok();
             assert!(is_whole || seed % 2 == 0, "nobody cut it off");
         });

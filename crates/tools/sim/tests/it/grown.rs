@@ -1,8 +1,10 @@
-//! Experiments in which memory nodes retrain: that they do, what it costs, and what it is good for.
+//! Experiments in which memory nodes retrain: that they do, its cost, and its benefit.
 
 use std::cell::Cell;
 use std::rc::Rc;
 
+use farleaf_base::random::Random;
+use farleaf_base::{NodeId, WordAddr};
 use farleaf_bench::distribution::Distribution;
 use farleaf_bench::report::KindReport;
 use farleaf_bench::workload::OperationKind;
@@ -11,31 +13,29 @@ use farleaf_index::LayerKind;
 use farleaf_sim::experiment::plan::{RetrainPlan, WorkPlan, mixed};
 use farleaf_sim::experiment::run::{Measurement, Retraining, run};
 use farleaf_sim::fabric::endpoint::SimEndpoint;
-use farleaf_sim::fabric::executor::{Ended, Tasks};
+use farleaf_sim::fabric::executor::{ExecutorOutcome, Tasks};
 use farleaf_sim::fabric::world::{Nanos, World};
 use farleaf_sim::nic::model::NetworkModel;
 use farleaf_sim::nic::network::Network;
-use farleaf_sim::random::Random;
-use farleaf_types::{NodeId, WordAddr};
 
 use crate::network::{image, profile, work};
 
 const EACH: [LayerKind; 2] = [LayerKind::Learned, LayerKind::Rolex];
 
-/// Looks often, as the tables are small.
+/// Policy with frequent ticks, as the tables are small.
 const PLAN: RetrainPlan = RetrainPlan {
     tick_ns: 20_000,
     leaf_count_max: 512,
     joined_leaf_count: 8,
 };
 
-/// A thread of each compute node inserts and reads until the tables are nearly twice as large, and
-/// then only reads.
+/// Returns a plan in which a thread of each compute node inserts and reads until the tables are
+/// nearly twice as large, and then only reads.
 fn growing(retraining: Option<RetrainPlan>) -> WorkPlan {
     WorkPlan {
         distribution: Some(Distribution::Uniform),
         window_counts: vec![8_000; 4],
-        rest_window_counts: vec![8_000; 4],
+        read_only_window_counts: vec![8_000; 4],
         retraining,
         ..work(mixed(0.5, 0.0, 0.5), 1)
     }
@@ -55,9 +55,9 @@ fn all(windows: &[Measurement]) -> Retraining {
     of_windows.fold(Retraining::default(), Retraining::and)
 }
 
-/// Promise: memory nodes really retrain while tables grow, and when they have come to rest gets are
-/// as they were in a loaded table: one round trip, by one leaf with `learned`, whose sessions hold
-/// less then, and by no more leaves than the range with `rolex`. Without retraining it is worse.
+/// Promise: memory nodes retrain while tables grow. Afterwards gets cost the same as in a loaded
+/// table: one round trip, and one leaf with `learned`, whose sessions then hold less. With `rolex`
+/// they read at most the leaves of the range. Without retraining, gets cost more.
 #[test]
 fn retraining_brings_gets_back_to_where_they_were() {
     for layer in EACH {
@@ -85,8 +85,8 @@ fn retraining_brings_gets_back_to_where_they_were() {
     }
 }
 
-/// Promise: training takes a memory node's core for so long as the profile says, and a slower core
-/// retrains fewer leaves in the same time.
+/// Promise: training takes a memory node's core for the time that the profile states, and a slower
+/// core retrains fewer leaves in the same time.
 #[test]
 fn training_takes_a_core() {
     for layer in EACH {
@@ -110,7 +110,7 @@ fn training_takes_a_core() {
     }
 }
 
-/// Promise: with retraining, too, the same experiment gives the same numbers, to the last digit.
+/// Promise: with retraining, too, the same experiment gives exactly the same numbers.
 #[test]
 fn retraining_is_deterministic() {
     for layer in EACH {
@@ -119,7 +119,7 @@ fn retraining_is_deterministic() {
     }
 }
 
-/// Promise: where nothing is inserted, nothing is due, and no number depends on retraining.
+/// Promise: without inserts no retraining is due, and no number depends on it.
 #[test]
 fn what_inserts_nothing_is_the_same_with_retraining() {
     for layer in EACH {
@@ -134,9 +134,8 @@ fn what_inserts_nothing_is_the_same_with_retraining() {
     }
 }
 
-/// Promise: what an operation costs is its own: following new roots is not in it. A get of
-/// `learned` that reads one leaf reads the bytes of one leaf, however many roots its session
-/// has taken.
+/// Promise: the cost of an operation does not include following new roots. A get of `learned` that
+/// reads one leaf reads the bytes of one leaf, however many roots its session has followed.
 #[test]
 fn following_is_no_part_of_an_operation() {
     let windows = measured(LayerKind::Learned, &growing(Some(PLAN)));
@@ -147,10 +146,10 @@ fn following_is_no_part_of_an_operation() {
     assert!(first < 1.2 * 288.0, "{first}");
 }
 
-/// How long a READ of a memory node's own word takes.
+/// Returns the time of a READ of a memory node's own word.
 fn own_read_ns(model: &NetworkModel, trained_record_count: u64) -> Nanos {
-    let regions = vec![vec![0; 64]; model.memory.node_count.value as usize];
-    let world = World::modelled(regions, Network::new(model), Random::new(1));
+    let memories = vec![vec![0; 64]; model.memory.node_count.value as usize];
+    let world = World::modelled(memories, Network::new(model), Random::new(1));
     let own = SimEndpoint::new(&world);
     world.borrow_mut().place_at_memory(own.client(), 1);
     let took = Rc::new(Cell::new(0));
@@ -164,12 +163,12 @@ fn own_read_ns(model: &NetworkModel, trained_record_count: u64) -> Nanos {
         own.execute(&mut batch).await.expect("inside");
         noted.set(clock.borrow().now() - begun);
     });
-    assert_eq!(tasks.run(u64::MAX), Ended::Done);
+    assert_eq!(tasks.run(u64::MAX), ExecutorOutcome::Done);
     took.get()
 }
 
-/// Promise: a memory node's own verb goes through its NIC twice and over no link: the sum of these
-/// parts, whatever the bandwidth and the wire are; and what was trained before comes first.
+/// Promise: a memory node's own verb goes through its NIC twice and over no link. It takes the sum
+/// of these parts, whatever the bandwidth and the wire, after earlier training.
 #[test]
 fn a_loopback_takes_the_sum_of_its_parts() {
     let mut model = profile("rolex");

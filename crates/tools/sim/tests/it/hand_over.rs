@@ -1,17 +1,18 @@
-//! Writers of a compute node that hand leaves over to each other (H1 to H5): that it happens, also
-//! where it is not known whether it has happened, and that nothing comes of it.
+//! Leaves handed over between writers of a compute node: that it happens, also with unknown
+//! outcomes, and that no promise breaks.
 
 use farleaf_index::LayerKind;
 use farleaf_sim::plan::{Plan, Profile};
 use farleaf_sim::run::run;
 
-/// What is enough to believe that it is judged, and runs in which it comes.
+/// Number of handed-over leaves that is enough to show that they are checked, and number of runs
+/// that reach it.
 const HAND_OVER_COUNT: u64 = 100;
 const ASKED_PROMISE_COUNT: u64 = 20;
 const RUN_COUNT_MAX: u64 = 3000;
 
-/// Hand-overs, and promises that were asked after, of runs whose clients are all on one compute
-/// node; until there are enough.
+/// Counts handed-over leaves, and checks of promised locks, in runs whose clients are all on one
+/// compute node, until there are enough.
 fn hand_overs(has_faults: bool, asked_promise_count: u64) -> (u64, u64) {
     let (mut handed, mut asked) = (0, 0);
     for seed in 1..=RUN_COUNT_MAX {
@@ -24,8 +25,8 @@ fn hand_overs(has_faults: bool, asked_promise_count: u64) -> (u64, u64) {
         }
         let verdict = run(&plan, None, false);
         assert_eq!(verdict.violations, [], "seed {seed}");
-        handed += verdict.reached.hand_over_count;
-        asked += verdict.reached.asked_promise_count;
+        handed += verdict.rare_events.hand_over_count;
+        asked += verdict.rare_events.asked_promise_count;
         if handed >= HAND_OVER_COUNT && asked >= asked_promise_count {
             break;
         }
@@ -33,8 +34,8 @@ fn hand_overs(has_faults: bool, asked_promise_count: u64) -> (u64, u64) {
     (handed, asked)
 }
 
-/// Promise (H2, H3): leaves are handed over in runs that the judges see; and where clients die, are
-/// cut off and stopped, promises are asked after that may have been kept or not.
+/// Promise: leaves are handed over in runs that are checked. If clients die, are cut off and stop,
+/// other clients check promised locks, whether the promise was kept or not.
 #[test]
 fn leaves_are_handed_over() {
     for (has_faults, asked_promise_count) in [(false, 0), (true, ASKED_PROMISE_COUNT)] {

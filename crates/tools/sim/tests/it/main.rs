@@ -1,21 +1,21 @@
-//! The simulator's own promises: that its fabric keeps the contract, and that it uses the freedoms
-//! that the contract leaves.
+//! Tests of the simulator: its fabric keeps the contract and uses its freedoms, and the checks find
+//! violations.
 //!
-//! | module | what it holds |
+//! | module | content |
 //! |---|---|
 //! | `campaigns` | many runs of the real code, with and without planted bugs |
-//! | `checkers` | a promise broken by hand is seen |
+//! | `checkers` | promises broken by hand are detected |
 //! | `contract` | the conformance suite over the simulated fabric |
-//! | `figures` | a tiny run writes all files, and the page needs nothing else |
+//! | `figures` | a tiny run writes all files, and the page is self-contained |
 //! | `freedoms` | torn READs and WRITEs, overtaking, cuts, and nothing after a fence |
 //! | `grown` | experiments in which memory nodes retrain |
 //! | `network` | the modelled network and experiments on it |
-//! | `retraining` | retrainers die in every phase, steps come to all that they may |
-//! | `sessions` | what was found in the sessions, each by hand |
-//! | `stages` | each stage of the modelled network: what it holds up, and what it does not |
-//! | `training` | what a memory node trains for clients takes its time, and is worth it |
-//! | `tree_figures` | the figures in which layers with a tree stand |
-//! | `xstore_figures` | memory nodes that answer calls, modelled, and XStore's figures |
+//! | `retraining` | retrainers die in every phase, and steps reach their limits |
+//! | `sessions` | regression tests of sessions, step by step |
+//! | `stages` | each stage of the modelled network: what it delays |
+//! | `training` | training by memory nodes for clients: its time and its benefit |
+//! | `tree_figures` | figures with tree layers |
+//! | `xstore_figures` | modelled memory nodes that answer calls, and XStore's figures |
 
 mod campaigns;
 mod checkers;

@@ -1,11 +1,11 @@
-//! The modelled network: its self-check, the laws of its queues, and experiments on it.
+//! Modelled network: its self-check, the laws of its queues, and experiments on it.
 
 use std::cell::Cell;
 
 use farleaf_bench::workload::{OperationKind, WorkloadLetter, WorkloadSpec};
 use farleaf_index::LayerKind;
 use farleaf_sim::experiment::image::Image;
-use farleaf_sim::experiment::plan::{ModelPlan, TablePlan, WorkPlan, mixed};
+use farleaf_sim::experiment::plan::{ExperimentTablePlan, ModelPlan, WorkPlan, mixed};
 use farleaf_sim::experiment::run::{Measurement, run};
 use farleaf_sim::nic::model::{Measure, NetworkModel};
 use farleaf_sim::nic::probe::{
@@ -17,8 +17,8 @@ pub(crate) fn profile(name: &str) -> NetworkModel {
     load_profile(name).expect("embedded").model
 }
 
-/// Promise: in all profiles every rate that is published is met within the stated tolerance, and
-/// none of the profile's own limits is exceeded.
+/// Promise: in all profiles every published rate is met within the stated tolerance, and no limit
+/// of the profile is exceeded.
 #[test]
 fn modelled_rates_are_near_published_ones_and_within_the_limits() {
     for name in ["rolex", "rf-tree", "xstore"] {
@@ -42,7 +42,7 @@ fn modelled_rates_are_near_published_ones_and_within_the_limits() {
     }
 }
 
-/// What the narrowest stage of one NIC lets through.
+/// Returns the rate that the narrowest stage of one NIC permits.
 fn limit(model: &NetworkModel, result: &ProbeResult) -> f64 {
     let nic = &model.nic;
     let reply_bytes = result.probe.size_bytes as f64 + nic.response_header_bytes.value;
@@ -54,7 +54,7 @@ fn limit(model: &NetworkModel, result: &ProbeResult) -> f64 {
     }
 }
 
-/// Promise: a verb that meets nobody takes the sum of its parts, and not a rounding more.
+/// Promise: a verb without load takes exactly the sum of its parts.
 #[test]
 fn an_unloaded_verb_takes_the_sum_of_its_parts() {
     let model = profile("rolex");
@@ -86,7 +86,7 @@ fn an_unloaded_verb_takes_the_sum_of_its_parts() {
 }
 
 pub(crate) fn image(model: &NetworkModel, layer: LayerKind, threads_per_node: usize) -> Image {
-    let plan = TablePlan {
+    let plan = ExperimentTablePlan {
         layer,
         slots: 16,
         fill_percent: 75,
@@ -109,7 +109,7 @@ pub(crate) fn work(workload: WorkloadSpec, threads_per_node: usize) -> WorkPlan 
         in_flight_count: 2,
         warm_up_count: 1_000,
         window_counts: vec![5_000, 5_000],
-        rest_window_counts: Vec::new(),
+        read_only_window_counts: Vec::new(),
         retraining: None,
         models: ModelPlan::default(),
     }
@@ -120,7 +120,7 @@ fn measured(model: &NetworkModel, layer: LayerKind, workload: WorkloadSpec) -> V
     run(&image, &work(workload, 4), model).expect("runs")
 }
 
-/// Promise: the same experiment gives the same numbers, to the last digit.
+/// Promise: the same experiment gives exactly the same numbers.
 #[test]
 fn an_experiment_is_deterministic() {
     let model = profile("rolex");
@@ -131,7 +131,7 @@ fn an_experiment_is_deterministic() {
     assert_eq!(first.len(), 2);
 }
 
-/// Promise: all workloads run on all layers without losing a key, and no NIC does more than it can.
+/// Promise: all workloads run on all layers without losing a key, and no NIC exceeds its limits.
 #[test]
 fn all_workloads_run_on_all_layers() {
     let model = profile("rolex");
@@ -158,8 +158,8 @@ fn all_workloads_run_on_all_layers() {
     }
 }
 
-/// Promise: a get is one round trip on both layers; ROLEX reads its range of leaves for it, the
-/// learned layer little more than one leaf.
+/// Promise: a get is one round trip on both layers; ROLEX reads its range of leaves, the learned
+/// layer little more than one leaf.
 #[test]
 fn gets_cost_what_the_layers_promise() {
     let model = profile("rolex");
@@ -174,9 +174,9 @@ fn gets_cost_what_the_layers_promise() {
     assert!(learned.latency_ns.p50 >= 2 * model.nic.one_way_ns.value as u64);
 }
 
-/// Promise: trees cost what they cost everywhere: a get is one round trip with `rf-tree`, and with
-/// `sherman` as soon as an experiment begins, for its cache has met every inner node; with `fg` it
-/// is one a level and one more. Each reads one leaf, and what is held fits to that.
+/// Promise: trees cost the same as elsewhere. A get is one round trip with `rf-tree`, and with
+/// `sherman`, whose cache has met every inner node at the start. With `fg` it is one per level plus
+/// one. Each get reads one leaf, and the held metadata matches that.
 #[test]
 fn gets_in_trees_cost_what_the_layers_promise() {
     let model = profile("rolex");
@@ -199,7 +199,8 @@ fn gets_in_trees_cost_what_the_layers_promise() {
             "{gets:?}"
         );
     }
-    // A third of 20,000 records in leaves of 12, 45 of these to a node: 556 leaves, 13 nodes, 1.
+    // A third of 20,000 records in leaves of 12, with 45 leaves per node: 556 leaves, 13 nodes, 1
+    // root.
     assert!(
         (fg.0.far_costs().round_trips_mean - 3.0).abs() < 1e-9,
         "{fg:?}"
@@ -210,7 +211,7 @@ fn gets_in_trees_cost_what_the_layers_promise() {
     assert!(held[0] < 0.1 && held[1] > 1.0 && held[2] > 1.0, "{held:?}");
 }
 
-/// Promise: what a session holds is counted before a run as it is in it, of every layer.
+/// Promise: for every layer, the metadata of a session counted before a run equals that in the run.
 #[test]
 fn metadata_is_the_same_before_a_run_and_in_it() {
     let model = profile("rolex");
@@ -229,7 +230,7 @@ fn metadata_is_the_same_before_a_run_and_in_it() {
     }
 }
 
-/// Promise: however many clients there are, READs bring no more than the links carry.
+/// Promise: with any number of clients, READs return no more than the links carry.
 #[test]
 fn more_threads_never_exceed_the_link() {
     let model = profile("rolex");
@@ -252,7 +253,7 @@ fn more_threads_never_exceed_the_link() {
 }
 
 /// Promise: tables that were loaded for another network, other threads or no work at all are
-/// refused with what is there and what is needed; nothing panics.
+/// refused with the available and the needed number; nothing panics.
 #[test]
 fn tables_that_do_not_fit_are_refused() {
     let model = profile("rolex");
@@ -298,8 +299,8 @@ fn tables_that_do_not_fit_are_refused() {
     }
 }
 
-/// Promise: where tables grow, a window's metadata is divided by the keys that are there at its
-/// end, and not by those that were loaded.
+/// Promise: in growing tables, a window's metadata is divided by the number of keys at its end, not
+/// by the number of loaded ones.
 #[test]
 fn metadata_is_divided_by_the_keys_that_are_there() {
     let model = profile("rolex");
@@ -317,7 +318,7 @@ fn metadata_is_divided_by_the_keys_that_are_there() {
     assert_eq!(unchanged.key_count, 20_000);
 }
 
-/// Promise: the self-check tells of each probe that is done.
+/// Promise: the self-check reports each finished probe.
 #[test]
 fn the_self_check_tells_how_far_it_is() {
     let told = Cell::new(0);
@@ -328,8 +329,8 @@ fn the_self_check_tells_how_far_it_is() {
     );
 }
 
-/// Promise: what is far from a published latency is told, and a testbed that nothing is published
-/// of is not told to be near anything.
+/// Promise: the self-check reports a deviation from a published latency, and gives no verdict on a
+/// testbed without published numbers.
 #[test]
 fn the_self_check_tells_far_from_unknown() {
     let mut model = profile("rolex");

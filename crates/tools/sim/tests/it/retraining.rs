@@ -1,39 +1,40 @@
-//! Retrainers that die: that it happens wherever it can, and that nothing comes of it.
+//! Deaths of retrainers: they happen in every phase, and no promise breaks.
 
 use farleaf_fabric::ProtocolPhase;
 use farleaf_index::LayerKind;
 use farleaf_sim::check::steps::{STEP_BATCH_COUNT_MAX, STEP_LOCK_COUNT_MAX};
 use farleaf_sim::fabric::world::Progress;
-use farleaf_sim::plan::{Fault, Mishap, Plan, Profile, When};
+use farleaf_sim::plan::{Fault, FaultKind, FaultMoment, Plan, Profile};
 use farleaf_sim::run::run;
 
-/// Deaths in a phase that are enough to believe that it is survived, and runs in which they come.
+/// Number of deaths in a phase that is enough to show that they are survived, and number of runs
+/// that reach it.
 const DEATH_COUNT: u64 = 5;
 const RUN_COUNT_MAX: u64 = 400;
 
-/// A retrainer's death in a batch of a phase.
+/// Returns a retrainer's death in a batch of a phase.
 pub(super) fn death(phase: ProtocolPhase, number: u64) -> Fault {
     Fault {
-        when: When::DuringRetraining { phase, number },
-        mishap: Mishap::AgentDeath { fenced_after: 0 },
+        when: FaultMoment::DuringRetraining { phase, number },
+        mishap: FaultKind::AgentDeath { fenced_after: 0 },
     }
 }
 
-/// Runs tables that are retrained, with these faults and no others, until agents have died in a
-/// phase often enough. Nothing may be found in any run.
+/// Runs tables that are retrained, with only these faults, until agents have died in a phase often
+/// enough. No run may have a finding.
 fn assert_survived(layer: LayerKind, progress: Progress, faults: impl Fn(u64) -> Vec<Fault>) {
     let mut death_count = 0;
     for seed in 1..=RUN_COUNT_MAX {
         let mut plan = Plan::draw(seed, Profile::Retraining);
         plan.table.layer = layer;
         for client in &mut plan.clients {
-            // Only one of the layers can do with less.
+            // Only one of the layers supports budgets.
             client.metadata_budget_bytes = None;
         }
         plan.faults = faults(seed);
         let verdict = run(&plan, None, false);
         assert_eq!(verdict.violations, [], "{progress:?}, seed {seed}");
-        let deaths = verdict.reached.agent_deaths;
+        let deaths = verdict.rare_events.agent_deaths;
         death_count += deaths.get(&progress).copied().unwrap_or(0);
         if death_count >= DEATH_COUNT {
             return;
@@ -42,8 +43,8 @@ fn assert_survived(layer: LayerKind, progress: Progress, faults: impl Fn(u64) ->
     panic!("{progress:?}: {death_count} deaths in {RUN_COUNT_MAX} runs");
 }
 
-/// Promise (R6, X1): retrainers that die in any phase of a retraining are survived, whether leaves
-/// are moved or stay, and they do die in each.
+/// Promise: runs survive retrainers that die in any phase of a retraining, whether leaves move or
+/// not, and retrainers do die in each.
 #[test]
 fn retrainers_die_in_every_phase() {
     use ProtocolPhase::{Announce, Gather, GiveBack, Redirect, RootSwap, Snapshot, Steps, Tables};
@@ -60,7 +61,7 @@ fn retrainers_die_in_every_phase() {
     }
 }
 
-/// Promise (R6): and so are those that die while they finish what another has left half done.
+/// Promise: runs survive retrainers that die while they finish another's work.
 #[test]
 fn adopters_die_in_every_phase() {
     use ProtocolPhase::{Adopt, GiveBack, Redirect, RootSwap, Snapshot, Steps, Tables};
@@ -73,9 +74,9 @@ fn adopters_die_in_every_phase() {
     }
 }
 
-/// Promise (R8): steps come to all that they may: four batches, two leaves that others know and one
-/// that they do not, in pools of one node (M4: of several, more batches). So the judge who allows
-/// so much, and no more, sees what it judges.
+/// Promise: steps reach their limits: four batches, two reachable leaves and one new leaf, in pools
+/// of one node (pools of several need more batches). The check that permits exactly these limits
+/// thus sees them.
 #[test]
 fn steps_come_to_all_that_they_may() {
     let (mut batch_count_max, mut taken_count_max, mut made_count_max) = (0, 0, 0);
@@ -96,7 +97,7 @@ fn steps_come_to_all_that_they_may() {
     assert_eq!(made_count_max, 1);
 }
 
-/// Promise (Q5): clients die with a ticket of the queue in hand, and nothing comes of it.
+/// Promise: runs survive clients that die with a ticket of the queue.
 #[test]
 fn tickets_are_lost() {
     let mut lost_count = 0;
@@ -105,15 +106,15 @@ fn tickets_are_lost() {
         let client = seed as usize % plan.clients.len();
         let fenced_after = 0;
         plan.faults = vec![Fault {
-            when: When::DuringEnqueueing { client },
-            mishap: Mishap::Death {
+            when: FaultMoment::DuringEnqueueing { client },
+            mishap: FaultKind::Death {
                 client,
                 fenced_after,
             },
         }];
         let verdict = run(&plan, None, false);
         assert_eq!(verdict.violations, [], "seed {seed}");
-        lost_count += verdict.reached.lost_ticket_count;
+        lost_count += verdict.rare_events.lost_ticket_count;
     }
     assert!(lost_count >= DEATH_COUNT, "{lost_count}");
 }

@@ -1,5 +1,5 @@
-//! What the simulator and reviewers found in the library's sessions, each by hand: a session whose
-//! completions are held back one by one.
+//! Regression tests of the library's sessions, for bugs that the simulator and reviewers found.
+//! Each controls the completions of a session one by one.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -9,27 +9,27 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use farleaf::host::{Barrier, Host, ProcessKeeper};
+use farleaf::host::{Barrier, SequencePublisher, SessionHost};
 use farleaf::{AsyncSession, Error, ErrorKind, TableOptions};
+use farleaf_base::random::Random;
+use farleaf_base::{NodeId, OwnerWord, WordAddr};
 use farleaf_executor::block_on;
 use farleaf_fabric::{Batch, BatchError, Counters, Endpoint};
-use farleaf_node::sweep::Keeper;
-use farleaf_region::ChunkIndex;
-use farleaf_region::chunk::{CHUNK_ENTRY_SIZE_WORDS, ChunkEntry, ChunkPurpose};
+use farleaf_node::sweep::MemoryMaintainer;
+use farleaf_pool::ChunkIndex;
+use farleaf_pool::chunk::{CHUNK_ENTRY_SIZE_WORDS, ChunkEntry, ChunkPurpose};
 use farleaf_sim::check::{Findings, closing, sweeping};
 use farleaf_sim::fabric::Freedoms;
 use farleaf_sim::fabric::endpoint::StillEndpoint;
 use farleaf_sim::fabric::world::World;
 use farleaf_sim::node::{Node, REGION_SIZE_BYTES};
-use farleaf_sim::random::Random;
 use farleaf_sim::session::SimHost;
-use farleaf_types::{NodeId, OwnerWord, WordAddr};
 
-/// Which batches are reported complete. They take effect when they are posted.
+/// Gate that decides which batches are reported complete. Batches take effect when they are posted.
 #[derive(Debug, Default)]
 struct Gate {
     is_open: bool,
-    /// Where the first verb of each batch is, and how many words it has.
+    /// Address of the first verb of each batch, and its number of words.
     posted: Vec<(WordAddr, u32)>,
     released: BTreeSet<usize>,
 }
@@ -72,15 +72,16 @@ impl Endpoint for GatedEndpoint {
         self.inner.counters()
     }
 
-    fn region_word_count(&self, node: NodeId) -> Option<u64> {
-        self.inner.region_word_count(node)
+    fn memory_word_count(&self, node: NodeId) -> Option<u64> {
+        self.inner.memory_word_count(node)
     }
 }
 
-/// A client: its session, whose batches pass a gate, and what is its process's thread elsewhere.
+/// Client: its session, whose batches pass a gate, and the task that is elsewhere its process's
+/// thread.
 struct Client {
     session: AsyncSession<SimHost<GatedEndpoint>>,
-    process: ProcessKeeper<GatedEndpoint>,
+    process: SequencePublisher<GatedEndpoint>,
     owner: OwnerWord,
     gate: Rc<RefCell<Gate>>,
     process_gate: Rc<RefCell<Gate>>,
@@ -88,7 +89,7 @@ struct Client {
 }
 
 impl Client {
-    /// With both gates open.
+    /// Creates a client with both gates open.
     fn new(node: &Rc<Node>) -> Self {
         let endpoint = || {
             let (inner, gate) = (StillEndpoint::new(&node.world), Rc::default());
@@ -104,7 +105,7 @@ impl Client {
         let client = own.inner.client();
         let owner = node.register(client);
         let host = SimHost::new(node, client, &findings, Arc::default());
-        let process = ProcessKeeper::new(process, host.share(), Barrier::OneThread);
+        let process = SequencePublisher::new(process, host.share(), Barrier::OneThread);
         Self {
             session: AsyncSession::new(host, own, owner),
             process,
@@ -123,7 +124,7 @@ impl Client {
         self.gate.borrow_mut().is_open = true;
     }
 
-    /// Lets the batch that was posted last be complete.
+    /// Completes the batch that was posted last.
     fn release_last(&self) {
         let mut gate = self.gate.borrow_mut();
         let last = gate.posted.len();
@@ -153,8 +154,8 @@ fn node() -> Rc<Node> {
     Node::new(&World::new(&[size_words], Freedoms::CALM, Random::new(1)))
 }
 
-/// The node's agent, step by step.
-fn keeper(node: &Node) -> Keeper<StillEndpoint> {
+/// Returns the node's agent, which the test runs step by step.
+fn keeper(node: &Node) -> MemoryMaintainer<StillEndpoint> {
     let endpoint = StillEndpoint::new(&node.world);
     let owner = node.register(endpoint.client());
     node.keeper(endpoint, owner)
@@ -174,7 +175,8 @@ fn is_dropped<T>(result: &Result<T, Error>) -> bool {
     matches!(result, Err(error) if matches!(error.kind(), ErrorKind::TableDropped { .. }))
 }
 
-/// A node on which `maker` has made table `t`, and a client that knows nothing of it yet.
+/// Returns a node on which `maker` has created table `t`, and a client that has not learned of it
+/// yet.
 fn scene() -> (Rc<Node>, Client, Client) {
     let node = node();
     let (maker, client) = (Client::new(&node), Client::new(&node));
@@ -185,7 +187,7 @@ fn scene() -> (Rc<Node>, Client, Client) {
 }
 
 /// Drops `t`, and lets the client's process see it; then another future of the client follows.
-fn drop_and_follow(keeper: &Keeper<StillEndpoint>, maker: &Client, client: &Client) {
+fn drop_and_follow(keeper: &MemoryMaintainer<StillEndpoint>, maker: &Client, client: &Client) {
     now(maker.session.drop_table("t")).expect("it is there");
     now(keeper.reclaim()).expect("its number is drawn");
     maker.tick();
@@ -202,9 +204,9 @@ fn drop_and_follow(keeper: &Keeper<StillEndpoint>, maker: &Client, client: &Clie
     assert_eq!(freed_count, 0, "somebody opens it");
 }
 
-/// P4, found by the simulator: one future of a session finds a table, another follows to the number
-/// of its drop, and the first then opens it. Nobody else would ever look whether it was dropped:
-/// whoever opened it must.
+/// Regression test for a bug that the simulator found. One future of a session finds a table,
+/// another follows to the number of its drop, and then the first opens it. No other code would
+/// check whether the table was dropped, so the future that opens it must.
 #[test]
 fn a_table_that_is_opened_past_its_drop_is_dropped() {
     let (node, maker, client) = scene();
@@ -223,8 +225,8 @@ fn a_table_that_is_opened_past_its_drop_is_dropped() {
     );
 }
 
-/// The same where the session has the table open already: another future has opened it meanwhile,
-/// and has not looked yet.
+/// Regression test for the same case in a session that already has the table open: another future
+/// has opened it meanwhile, and has not checked yet.
 #[test]
 fn a_table_that_another_future_opened_past_its_drop_is_dropped() {
     let (node, maker, client) = scene();
@@ -235,7 +237,7 @@ fn a_table_that_another_future_opened_past_its_drop_is_dropped() {
     assert!(poll(&mut first).is_pending() && poll(&mut second).is_pending());
     assert_eq!(client.posted_count(), 2, "both read the catalog");
     drop_and_follow(&keeper, &maker, &client);
-    // The first opens it, up to where it looks whether it was dropped.
+    // The first opens it, up to its check whether the table was dropped.
     client.release(1);
     let look = (node.layout.catalog_entry(0), 1);
     loop {
@@ -254,15 +256,15 @@ fn a_table_that_another_future_opened_past_its_drop_is_dropped() {
         panic!("it has looked");
     };
     let opened = opened.expect("it was there when it was looked for");
-    // The first still waits for its look.
+    // The first still waits for its check.
     assert!(is_dropped(&now(opened.get(1))));
     client.open_gate();
     let opened = now(first).expect("it was there when it was looked for");
     assert!(is_dropped(&now(opened.get(1))));
 }
 
-/// F6, found by a reviewer: closing was cut off, and closing again did nothing, so that the node
-/// took the session for alive and nobody ever recovered what it held.
+/// Regression test for a bug that a reviewer found (FABRIC-6): closing was cut off, and closing
+/// again did nothing. The node counted the session as alive, and its locks were never recovered.
 #[test]
 fn closing_that_is_cut_off_is_done_again() {
     let (node, maker, client) = scene();
@@ -298,8 +300,9 @@ fn closing_that_is_cut_off_is_done_again() {
     now(client.session.close()).expect("closing twice is closing once");
 }
 
-/// F6: an operation that closes a broken session is cut off, too, while the process's thread writes
-/// its words; closing it works even so, and others get what it held.
+/// Promise (FABRIC-6): an operation that closes a broken session may be cut off, too, while the
+/// process's thread writes its words. Closing the session works even so, and others recover what it
+/// held.
 #[test]
 fn closing_a_broken_session_is_done_again() {
     let (node, maker, client) = scene();
@@ -335,8 +338,9 @@ fn closing_a_broken_session_is_done_again() {
     );
 }
 
-/// F6, found by a reviewer: a session was closed while a put of it was under way, which went on and
-/// wrote when others took it for dead. Now closing is refused, and changes nothing.
+/// Regression test for a bug that a reviewer found (FABRIC-6): a session was closed during a put,
+/// which continued and wrote when others counted the session as dead. Closing is now refused
+/// without an effect.
 #[test]
 fn closing_is_refused_while_an_operation_is_under_way() {
     let (node, _maker, client) = scene();
@@ -357,8 +361,8 @@ fn closing_is_refused_while_an_operation_is_under_way() {
     assert!(client.is_closed(&node));
 }
 
-/// C6, found by profile `node-loss`: sessions made tables in the unformatted memory of a node that
-/// had restarted, and said that there were none.
+/// Regression test for a bug that profile `node-loss` found: sessions created tables in the
+/// unformatted memory of a node that had restarted, and reported that there were none.
 #[test]
 fn a_node_that_restarted_knows_no_session() {
     let (node, _maker, client) = scene();
@@ -387,7 +391,7 @@ fn a_node_that_restarted_knows_no_session() {
     );
 }
 
-/// Polls a change until it leases a chunk of value blocks, and holds it there.
+/// Polls a change until it leases a chunk of value blocks, and stops it there.
 fn stop_with_a_lease<F: Future>(node: &Node, client: &Client, change: &mut Pin<&mut F>) {
     let is_leased = |chunk| {
         let world = node.world.borrow();
@@ -403,10 +407,11 @@ fn stop_with_a_lease<F: Future>(node: &Node, client: &Client, change: &mut Pin<&
     }
 }
 
-/// BV11, found by profile `bytes`: a load failed while another session leased the chunk that its
-/// value blocks lay in, could not give them back, and forgot them: so its session said in the end
-/// that it held nothing, and 64 pieces were nobody's. Now the session holds them on: if the other
-/// one goes on in time it gives them back as it closes, else it does not say so.
+/// Regression test for a bug that profile `bytes` found. A load failed while another session leased
+/// the chunk of its value blocks; it could not return them, and forgot them. Its session then
+/// reported that it held nothing, and 64 pieces had no holder. Now the session keeps holding them.
+/// If the other session continues in time, it returns them when it closes; otherwise it does not
+/// report "drained".
 #[test]
 fn what_a_load_cannot_give_back_its_session_holds() {
     for goes_on_in_time in [true, false] {
@@ -420,7 +425,7 @@ fn what_a_load_cannot_give_back_its_session_holds() {
         let value = [7; 300];
         other.hold();
         let mut put = pin!(of_other.put(b"c", &value));
-        // The second is in the way of the load, when that holds a piece for the first one's value.
+        // The second value makes the load fail, when it holds a piece for the first one.
         let records = [b"b", b"a"].into_iter().map(|key| {
             if key == b"a" {
                 assert!(poll(&mut put).is_pending());

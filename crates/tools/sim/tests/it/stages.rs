@@ -1,20 +1,20 @@
-//! The stages of a modelled network, one by one: what each holds up, and what it does not.
+//! Stages of a modelled network, one by one: what each delays, and what it does not.
 
 use std::cell::Cell;
 use std::rc::Rc;
 
+use farleaf_base::random::Random;
+use farleaf_base::{NodeId, WordAddr};
 use farleaf_bench::workload::{OperationKind, WorkloadLetter, WorkloadSpec};
 use farleaf_fabric::{Batch, Endpoint};
 use farleaf_index::LayerKind;
 use farleaf_sim::experiment::plan::mixed;
 use farleaf_sim::experiment::run::{Measurement, run};
 use farleaf_sim::fabric::endpoint::{SimEndpoint, StillEndpoint};
-use farleaf_sim::fabric::executor::{Ended, Tasks, sleep};
+use farleaf_sim::fabric::executor::{ExecutorOutcome, Tasks, sleep};
 use farleaf_sim::fabric::world::{Nanos, SharedWorld, World};
 use farleaf_sim::nic::model::NetworkModel;
 use farleaf_sim::nic::network::Network;
-use farleaf_sim::random::Random;
-use farleaf_types::{NodeId, WordAddr};
 
 use crate::network::{image, profile, work};
 
@@ -23,11 +23,11 @@ fn at(index: u64) -> WordAddr {
 }
 
 fn world(model: &NetworkModel) -> SharedWorld {
-    let regions = vec![vec![0; 4096]; model.memory.node_count.value as usize];
-    World::modelled(regions, Network::new(model), Random::new(1))
+    let memories = vec![vec![0; 4096]; model.memory.node_count.value as usize];
+    World::modelled(memories, Network::new(model), Random::new(1))
 }
 
-/// The word as it is now; no time passes.
+/// Returns a word as it is now; no time passes.
 async fn word(still: &StillEndpoint, index: u64) -> u64 {
     let mut batch = Batch::new();
     let read = batch.read(at(index), 1);
@@ -35,8 +35,8 @@ async fn word(still: &StillEndpoint, index: u64) -> u64 {
     batch.words(read)[0]
 }
 
-/// How long a lock is seen held whose holder takes it with one batch and gives it back with the
-/// next.
+/// Returns the time for which other clients see a lock held, if its owner takes it in one batch and
+/// releases it in the next.
 fn hold_ns(model: &NetworkModel) -> Nanos {
     let world = world(model);
     let (client, still) = (SimEndpoint::new(&world), StillEndpoint::new(&world));
@@ -61,14 +61,14 @@ fn hold_ns(model: &NetworkModel) -> Nanos {
         }
         held.set(world.borrow().now() - taken_at);
     });
-    assert_eq!(tasks.run(u64::MAX), Ended::Done);
+    assert_eq!(tasks.run(u64::MAX), ExecutorOutcome::Done);
     drop(tasks);
     held.get()
 }
 
-/// Promise: between the batch that takes a lock and the one that gives it back its holder polls a
-/// completion, checks what it read, writes a verb and rings a doorbell, and the lock is held for
-/// all of it; what it does before and after the two is not in it.
+/// Promise: between the batches that take and release a lock its owner polls a completion, checks
+/// what it read, writes a verb and rings a doorbell. The lock is held for exactly this time, not
+/// for that of other work before and after.
 #[test]
 fn a_lock_is_held_for_what_its_holder_computes() {
     let model = profile("rolex");
@@ -100,8 +100,8 @@ fn a_lock_is_held_for_what_its_holder_computes() {
     ));
 }
 
-/// Promise (F2): the verbs of a batch take effect in their order, also where an atomic among them
-/// waits for others' atomics and the verbs behind it would be free to go.
+/// Promise (FABRIC-2): the verbs of a batch take effect in their order, even if an atomic among
+/// them waits for others' atomics and the verbs after it could proceed.
 #[test]
 fn verbs_of_a_batch_take_effect_as_posted() {
     let model = profile("rolex");
@@ -115,7 +115,7 @@ fn verbs_of_a_batch_take_effect_as_posted() {
             .place_client(endpoint.client(), client as usize, 0);
         let batch_count = Rc::clone(&batch_count);
         tasks.spawn(async move {
-            // Three words of its own, and one that all fight for.
+            // Three words of its own, and one contended word.
             let own = 8 + client * 4;
             let mut batch = Batch::new();
             for turn in 1..=20 {
@@ -147,7 +147,7 @@ fn verbs_of_a_batch_take_effect_as_posted() {
             sleep(&clock, 7).await;
         }
     });
-    assert_eq!(tasks.run(u64::MAX), Ended::Done);
+    assert_eq!(tasks.run(u64::MAX), ExecutorOutcome::Done);
     drop(tasks);
     assert!(
         ahead_count.get() > 100,
@@ -160,7 +160,7 @@ fn verbs_of_a_batch_take_effect_as_posted() {
     assert_eq!(sum.words(count)[0], 800, "no increment is lost");
 }
 
-/// CAS per second of many clients, each on one of these words.
+/// Returns the CAS per second of many clients, each on one of these words.
 fn atomic_rate(model: &NetworkModel, words: &[u64]) -> f64 {
     const CLIENT_COUNT: usize = 64;
     const TURN_COUNT: u64 = 100;
@@ -181,14 +181,14 @@ fn atomic_rate(model: &NetworkModel, words: &[u64]) -> f64 {
             }
         });
     }
-    assert_eq!(tasks.run(u64::MAX), Ended::Done);
+    assert_eq!(tasks.run(u64::MAX), ExecutorOutcome::Done);
     drop(tasks);
     let now = world.borrow().now();
     (CLIENT_COUNT as u64 * TURN_COUNT) as f64 * 1e9 / now as f64
 }
 
-/// Promise: atomics on different words wait for each other when the words share a slot of the
-/// NIC's locking table, as if they were one word, and do not when the words are neighbours.
+/// Promise: atomics on different words that share a slot of the NIC's locking table wait for each
+/// other as if on one word; atomics on neighboring words do not.
 #[test]
 fn a_shared_address_slot_serialises_atomics() {
     let model = profile("rolex");
@@ -203,8 +203,8 @@ fn a_shared_address_slot_serialises_atomics() {
     assert!(is_near(neighbours, 3.0 * one_at_a_time), "{neighbours}");
 }
 
-/// Promise: the parts of an operation's time are all of it: of a get in an idle network they are
-/// the profile's numbers, and nothing waits or backs off; with many in flight what is more is
+/// Promise: the parts of an operation's time add up to it. For a get in an idle network they are
+/// the profile's numbers, without waiting or backoff; with many in flight the additional time is
 /// waiting.
 #[test]
 fn parts_of_the_time_are_all_of_it() {
@@ -251,8 +251,8 @@ fn parts_of_the_time_are_all_of_it() {
     assert!(busy.total_ns() < report.latency_ns.max as f64);
 }
 
-/// Promise: where compute nodes are the memory nodes, a thread's verb to its own machine goes
-/// through one NIC twice and over no link, and one to the other machine goes as it always does.
+/// Promise: if compute nodes are the memory nodes, a thread's verb to its own machine goes through
+/// one NIC twice and over no link. A verb to another machine takes the usual path.
 #[test]
 fn a_verb_to_the_own_machine_goes_over_no_link() {
     let model = profile("rf-tree");
@@ -269,7 +269,7 @@ fn a_verb_to_the_own_machine_goes_over_no_link() {
             client.execute(&mut batch).await.expect("inside");
             took.set(world.borrow().now() - begun);
         });
-        assert_eq!(tasks.run(u64::MAX), Ended::Done);
+        assert_eq!(tasks.run(u64::MAX), ExecutorOutcome::Done);
         drop(tasks);
         took.get() as i64
     };
@@ -293,8 +293,8 @@ fn reads(model: &NetworkModel, threads_per_node: usize) -> Measurement {
     windows.into_iter().next_back().expect("a window")
 }
 
-/// Promise: where operations take long to compute, the processors bound the throughput: it is what
-/// they can do, the measure of their use says so, and twice as many do twice as much.
+/// Promise: if operations take long to compute, the processors limit the throughput: it is what
+/// they can execute, their utilization shows that, and twice as many execute twice as much.
 #[test]
 fn processors_bound_the_throughput() {
     let mut model = profile("rolex");
@@ -317,8 +317,8 @@ fn processors_bound_the_throughput() {
     assert!((1.95..2.05).contains(&(many / few)), "{few} {many}");
 }
 
-/// Promise: what is done before a window is in none of its numbers: a window is the same whether
-/// what was before it was warming up, or a window of its own.
+/// Promise: work before a window does not affect its numbers: a window is the same after a warm-up
+/// and after another window.
 #[test]
 fn warming_up_is_in_no_window() {
     let model = profile("rolex");

@@ -1,11 +1,10 @@
-//! What a memory node trains for clients takes its time, and is worth it; and there may be several
-//! such nodes.
+//! Training by memory nodes for clients: its time and its benefit, also with several memory nodes.
 
 use farleaf_bench::distribution::Distribution;
 use farleaf_index::LayerKind;
 use farleaf_sim::experiment::image::Image;
 use farleaf_sim::experiment::keys::KeySource;
-use farleaf_sim::experiment::plan::{ModelPlan, TablePlan, WorkPlan, mixed};
+use farleaf_sim::experiment::plan::{ExperimentTablePlan, ModelPlan, WorkPlan, mixed};
 use farleaf_sim::experiment::run::{Measurement, run};
 use farleaf_sim::experiment::training::Training;
 use farleaf_sim::figures::config::{Experiments, RunSize, XSTORE_EXPERIMENTS};
@@ -16,7 +15,8 @@ use farleaf_sim::nic::profile::load_profile;
 use crate::figures::{few_threads_of, written};
 use crate::xstore_figures::testbed;
 
-/// A table of full leaves grows by so many inserts, half of all operations, in windows.
+/// Returns a plan in which a table of full leaves grows by this many inserts, half of all
+/// operations, in windows.
 fn growing(model: &NetworkModel, (insert_count, train_threads): (u64, usize)) -> Vec<Measurement> {
     let window = insert_count * 2 / 4;
     let work = WorkPlan {
@@ -26,7 +26,7 @@ fn growing(model: &NetworkModel, (insert_count, train_threads): (u64, usize)) ->
         in_flight_count: 4,
         warm_up_count: 1,
         window_counts: vec![window; 4],
-        rest_window_counts: Vec::new(),
+        read_only_window_counts: Vec::new(),
         retraining: None,
         models: ModelPlan {
             train_thread_count: train_threads,
@@ -34,7 +34,7 @@ fn growing(model: &NetworkModel, (insert_count, train_threads): (u64, usize)) ->
             ..ModelPlan::default()
         },
     };
-    let table = TablePlan {
+    let table = ExperimentTablePlan {
         layer: LayerKind::Xstore,
         slots: 16,
         fill_percent: 100,
@@ -62,9 +62,8 @@ fn fallbacks(windows: &[Measurement]) -> u64 {
     windows.iter().map(|it| it.fallback_count).sum()
 }
 
-/// Promise: no more is trained than threads have had time for, also when a table has outgrown its
-/// models and all are trained at once; whether they have cores of their own or share those that
-/// answer calls.
+/// Promise: threads train no more than they have time for, with cores of their own or shared with
+/// calls. This holds also when a table has outgrown its models and all are trained at once.
 #[test]
 fn training_takes_its_time() {
     for core_count in [24.0, 2.0] {
@@ -80,8 +79,8 @@ fn training_takes_its_time() {
     }
 }
 
-/// Promise: models are there when they have been trained and not before: where that takes as good
-/// as for ever, what a table has outgrown is as if nothing were trained.
+/// Promise: models exist only once they have been trained: if training takes almost forever, a
+/// table that has outgrown its models behaves as without training.
 #[test]
 fn models_come_when_they_are_trained() {
     let mut model = testbed(2.0, 2.0, 24.0);
@@ -89,15 +88,15 @@ fn models_come_when_they_are_trained() {
     let slow = growing(&model, (40_000, 1));
     let never = growing(&model, (40_000, 0));
     assert_eq!(all(&never).done_count, 0);
-    // A sub-model of some 64 leaves takes 64 ms, and the run some 20.
+    // A sub-model of about 64 leaves takes 64 ms, and the run about 20 ms.
     assert!(duration_ns(&slow) < 60_000_000, "{}", duration_ns(&slow));
     assert_eq!(all(&slow).done_count, 0);
     let ratio = fallbacks(&slow) as f64 / fallbacks(&never) as f64;
     assert!((0.95..1.05).contains(&ratio), "{ratio}");
 }
 
-/// Promise: threads train a table's sub-models at once, none hinders another, and the more there
-/// are the sooner what is due is trained and the fewer reads are calls.
+/// Promise: threads train a table's sub-models concurrently, without blocking each other. More
+/// threads mean that due sub-models are trained earlier and fewer reads are calls.
 #[test]
 fn threads_train_side_by_side() {
     let mut model = testbed(4.0, 4.0, 24.0);
@@ -106,7 +105,7 @@ fn threads_train_side_by_side() {
     let rate = |of: &[Measurement]| all(of).leaf_count as f64 / duration_ns(of) as f64;
     let ratio = rate(&two) / rate(&one);
     assert!((1.7..2.1).contains(&ratio), "{ratio}");
-    // One thread has no rest; what it is at when the run ends is not counted.
+    // A single thread is always busy; its unfinished training at the end is not counted.
     let busy = rate(&one) * 400.0;
     assert!((0.8..1.02).contains(&busy), "{busy}: {:?}", all(&one));
     let waited = |of: &[Measurement]| all(of).waited_ns_mean().expect("trained");
@@ -121,8 +120,8 @@ fn training_is_deterministic() {
     assert_eq!(growing(&model, (2_000, 2)), growing(&model, (2_000, 2)));
 }
 
-/// Promise: a figure of servers runs on as many as it says, each with its own cores and NICs, over
-/// the testbed's own clients.
+/// Promise: a figure of servers runs on the stated number of servers, each with its own cores and
+/// NICs, over the testbed's own clients.
 #[test]
 fn servers_are_those_of_the_figure() {
     let (mut experiments, mut profile) = few_threads_of(XSTORE_EXPERIMENTS);
@@ -167,7 +166,7 @@ fn servers_are_those_of_the_figure() {
     }
 }
 
-/// Promise: figures that cannot be run are refused with the figure and the key.
+/// Promise: invalid figures are refused with the figure and the key.
 #[test]
 fn what_is_wrong_with_servers_and_training_is_named() {
     for (from, to, told) in [

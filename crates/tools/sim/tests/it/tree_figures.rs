@@ -1,13 +1,13 @@
-//! Figures with the layers that have a tree, or make calls: beside ROLEX's own, and RF-tree's.
+//! Figures with layers that have a tree or make calls: those of ROLEX and RF-tree.
 
 use farleaf_sim::figures::config::{FigureKind, RF_TREE_EXPERIMENTS};
 use farleaf_sim::figures::measure::Suite;
 
 use crate::figures::{TINY, few_threads, few_threads_of, one_figure, written};
 
-/// Promise: in the figures in which ROLEX's paper compares itself with FG and Sherman they are
-/// drawn, with RF-tree's layer, and our ratio stands beside each of the paper's; where models are
-/// what varies, trees are not.
+/// Promise: figures in which ROLEX's paper compares with FG and Sherman include these and RF-tree's
+/// layer, and our ratio is beside each of the paper's; figures that vary models do not include
+/// trees.
 #[test]
 fn trees_stand_where_the_paper_compares_with_them() {
     let files = written(&one_figure(few_threads().1), 2);
@@ -43,13 +43,13 @@ fn trees_stand_where_the_paper_compares_with_them() {
     }
 }
 
-/// Promise: the figures of RF-tree are drawn as those of ROLEX are: throughput by clients, time by
-/// part, tails; ratios stand beside the paper's statements, the page names its testbed as the
-/// paper's, and parts are all of the latency that they are parts of.
+/// Promise: the figures of RF-tree are drawn like those of ROLEX: throughput by clients, time by
+/// part, tails. Ratios are beside the paper's statements, the page names its testbed as the
+/// paper's, and the parts add up to the latency.
 #[test]
 fn the_figures_of_rf_tree_are_drawn() {
     let (mut experiments, mut profile) = few_threads_of(RF_TREE_EXPERIMENTS);
-    // What the built-in profile has: else it would not be the paper's testbed.
+    // The built-in profile's value: otherwise it would not be the paper's testbed.
     profile.model.compute.threads_per_node.value = 24.0;
     for figure in &mut experiments.figure {
         if let FigureKind::Clients { workloads, .. }

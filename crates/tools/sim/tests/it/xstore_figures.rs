@@ -5,7 +5,7 @@ use farleaf_bench::workload::{OperationKind, WorkloadLetter, WorkloadSpec};
 use farleaf_index::LayerKind;
 use farleaf_sim::experiment::image::Image;
 use farleaf_sim::experiment::keys::KeySource;
-use farleaf_sim::experiment::plan::{ModelPlan, TablePlan, WorkPlan};
+use farleaf_sim::experiment::plan::{ExperimentTablePlan, ModelPlan, WorkPlan};
 use farleaf_sim::experiment::run::{Measurement, run};
 use farleaf_sim::figures::config::{FigureKind, XSTORE_EXPERIMENTS};
 use farleaf_sim::figures::measure::Suite;
@@ -14,7 +14,7 @@ use farleaf_sim::nic::profile::load_profile;
 
 use crate::figures::{TINY, few_threads_of, written};
 
-/// XStore's testbed with so many compute nodes, of so many threads, and cores of the server.
+/// Returns XStore's testbed with this many compute nodes, threads per node, and server cores.
 pub(crate) fn testbed(node_count: f64, thread_count: f64, core_count: f64) -> NetworkModel {
     let mut model = load_profile("xstore").expect("embedded").model;
     model.compute.node_count.value = node_count;
@@ -23,7 +23,7 @@ pub(crate) fn testbed(node_count: f64, thread_count: f64, core_count: f64) -> Ne
     model
 }
 
-/// A window of a workload over such a testbed.
+/// Runs a window of a workload over such a testbed.
 pub(crate) fn window(
     model: &NetworkModel,
     (layer, letter): (LayerKind, WorkloadLetter),
@@ -37,11 +37,11 @@ pub(crate) fn window(
         in_flight_count: 4,
         warm_up_count: 500,
         window_counts: vec![6_000],
-        rest_window_counts: Vec::new(),
+        read_only_window_counts: Vec::new(),
         retraining: None,
         models,
     };
-    let table = TablePlan {
+    let table = ExperimentTablePlan {
         layer,
         slots: 16,
         fill_percent,
@@ -57,8 +57,8 @@ pub(crate) fn window(
     windows.pop().expect("one window")
 }
 
-/// Promise: where the server's cores bound the rate, it is what one call costs them, of all
-/// operations (rpc) or of half of them (xstore, whose reads are the clients'); training takes its
+/// Promise: if the server's cores limit the rate, it is determined by the cost of one call: for all
+/// operations (`rpc`) or half of them (`xstore`, whose clients read themselves). Training takes its
 /// threads' cores.
 #[test]
 fn calls_take_cores_of_the_server() {
@@ -86,7 +86,7 @@ fn calls_take_cores_of_the_server() {
 }
 
 /// Promise: a scan that the server executes takes a core longer for each record beyond the first,
-/// and nothing else does.
+/// and no other operation does.
 #[test]
 fn scanned_records_take_cores_of_the_server() {
     let mut model = testbed(4.0, 4.0, 4.0);
@@ -96,18 +96,18 @@ fn scanned_records_take_cores_of_the_server() {
     model.memory.call_record_ns.value = 200.0;
     assert_eq!(gets(&model), few);
     let scans = window(&model, (LayerKind::Rpc, WorkloadLetter::E), of);
-    // 95 % are scans of 50.5 records in the mean.
+    // 95 % are scans of 50.5 records on average.
     let call_ns = model.memory.call_ns.value + 0.95 * 49.5 * 200.0;
     let ratio = scans.operations_per_s / (4.0 * 1e9 / call_ns);
     assert!((0.9..1.1).contains(&ratio), "{ratio} of what four cores do");
 }
 
-/// Promise: a reply leaves by the NIC that its session's machine uses: where all sessions use the
-/// first NIC, that sends as much as it receives.
+/// Promise: a reply leaves by the NIC that its session's machine uses: if all sessions use the
+/// first NIC, that one sends as much as it receives.
 #[test]
 fn replies_leave_by_the_nic_of_the_request() {
     let mut model = testbed(4.0, 1.0, 24.0);
-    // Nothing but links bounds it.
+    // Only links limit the rate.
     model.nic.bandwidth_gbit_per_s.value = 0.5;
     let of = (50, ModelPlan::default());
     let found = window(&model, (LayerKind::Rpc, WorkloadLetter::C), of);
@@ -118,8 +118,8 @@ fn replies_leave_by_the_nic_of_the_request() {
     assert!(sent > 0.9 && received > 0.9, "{:?}", found.utilisation);
 }
 
-/// Promise: where nothing splits, models lead to every key, on each of several servers, though a
-/// server's first leaf begins far before its first key.
+/// Promise: without splits, models lead to every key, on each of several servers, though a server's
+/// first leaf begins far before its first key.
 #[test]
 fn nothing_falls_back_on_several_servers() {
     let mut model = testbed(2.0, 2.0, 24.0);
@@ -131,8 +131,8 @@ fn nothing_falls_back_on_several_servers() {
     assert!(read.far_costs().leaves_read_mean < 1.01, "{read:?}");
 }
 
-/// Promise: what clients keep of the models decides round trips and bytes kept; what splits while
-/// nobody trains is found by the link, or by asking the node.
+/// Promise: the client's cache of models determines round trips and held bytes. Keys moved by
+/// splits without training are found by the link, or by asking the node.
 #[test]
 fn models_are_used_as_planned() {
     let model = testbed(2.0, 2.0, 24.0);
@@ -159,7 +159,7 @@ fn models_are_used_as_planned() {
         kept[0] > 1.0 && kept[0] > 4.0 * kept[1] && kept[1] > kept[2],
         "{kept:?}"
     );
-    // Leaves are full, so every insert splits one; the training takes as good as for ever.
+    // Leaves are full, so every insert splits one; the training takes almost forever.
     let mut slow = model;
     slow.memory.retrain_ns_per_key.value = 1e5;
     let fallbacks = [true, false].map(|is_speculative| {
@@ -174,8 +174,8 @@ fn models_are_used_as_planned() {
     assert!(fallbacks[0] * 2 < fallbacks[1], "{fallbacks:?}");
 }
 
-/// Promise: XStore's figures are drawn, with the paper's numbers and ours beside them, and nothing
-/// else on the page than what was measured.
+/// Promise: XStore's figures are drawn, with the paper's numbers beside ours, and the page contains
+/// only measured numbers.
 #[test]
 fn the_figures_of_xstore_are_drawn() {
     let (mut experiments, mut profile) = few_threads_of(XSTORE_EXPERIMENTS);

@@ -1,14 +1,15 @@
-//! Every rule, on the real source tree: one test a rule, so that a failure names the rule.
+//! Runs every rule on the real source tree: one test per rule, so that a failure names the rule.
 
 use std::path::Path;
 
 use farleaf_tidy::layers::LAYERS;
 use farleaf_tidy::{
-    SourceTree, Violation, layering, leftovers, links, manifests, search_layers, size, unsafe_code,
+    SourceTree, Violation, layering, leftovers, links, manifests, prose, rules, search_layers,
+    size, unsafe_code,
 };
 
 fn tree() -> SourceTree {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");
     SourceTree::read(&root).expect("the source tree can be read")
 }
 
@@ -23,7 +24,7 @@ fn assert_none(violations: &[Violation]) {
     );
 }
 
-/// The rules below see the real tree: a walk that missed it would let them all pass.
+/// Promise: the rules below see the real tree; if the walk missed it, all would pass.
 #[test]
 fn the_tree_is_really_read() {
     let tree = tree();
@@ -31,9 +32,9 @@ fn the_tree_is_really_read() {
         tree.text("Cargo.toml")
             .is_some_and(|text| text.contains("[workspace]"))
     );
-    assert!(tree.crates().any(|(folder, _)| folder == "tidy"));
+    assert!(tree.crates().any(|(folder, _)| folder == "tools/tidy"));
     assert!(
-        tree.text("crates/tidy/tests/it/main.rs")
+        tree.text("crates/tools/tidy/tests/it/main.rs")
             .is_some_and(|it| it.contains("really_read"))
     );
     assert_eq!(
@@ -42,25 +43,31 @@ fn the_tree_is_really_read() {
     );
 }
 
-/// Crates depend only downwards, by the table of layers.
+/// Promise: crates depend only downwards, by the table of layers.
 #[test]
 fn crates_depend_by_the_table_of_layers() {
     assert_none(&layering::check(&tree(), LAYERS));
 }
 
-/// ARCHITECTURE.md names every crate.
+/// Promise: ARCHITECTURE.md names every crate.
 #[test]
 fn the_architecture_names_every_crate() {
     assert_none(&layering::check_architecture_names_crates(&tree(), LAYERS));
 }
 
-/// Search layers do not import each other.
+/// Promise: ARCHITECTURE.md shows the crates as in the table of layers.
+#[test]
+fn the_architecture_shows_the_table_of_layers() {
+    assert_none(&layering::check_architecture_diagram(&tree(), LAYERS));
+}
+
+/// Promise: search layers do not import each other.
 #[test]
 fn search_layers_do_not_import_each_other() {
     assert_none(&search_layers::check(&tree()));
 }
 
-/// No file is too long. The long ones are printed (`--nocapture` shows them).
+/// Promise: no file is too long. Files near the limit are printed (`--nocapture` shows them).
 #[test]
 fn files_are_short() {
     let tree = tree();
@@ -70,38 +77,68 @@ fn files_are_short() {
     assert_none(&size::check_files(&tree));
 }
 
-/// No line is too wide.
+/// Promise: no line is too wide.
 #[test]
 fn lines_are_narrow() {
     assert_none(&size::check_lines(&tree()));
 }
 
-/// Unsafe code is where it may be, each piece with its proof.
+/// Promise: unsafe code is only in the permitted files, each piece with its proof.
 #[test]
 fn unsafe_code_is_confined_and_proven() {
     assert_none(&unsafe_code::check(&tree()));
 }
 
-/// No unfinished work and no module named for nothing.
+/// Promise: there is no unfinished work and no module with a meaningless name.
 #[test]
 fn nothing_is_left_over() {
     assert_none(&leftovers::check(&tree()));
 }
 
-/// Links between documents lead somewhere.
+/// Promise: links between documents have a target.
 #[test]
 fn links_lead_somewhere() {
     assert_none(&links::check_targets(&tree()));
 }
 
-/// docs/README.md leads to everything in docs/.
+/// Promise: docs/README.md leads to everything in docs/.
 #[test]
 fn every_document_is_reachable() {
     assert_none(&links::check_docs_are_reachable(&tree()));
 }
 
-/// Every crate has a description, the workspace's lints and a documented root.
+/// Promise: every crate has a description, the workspace's lints and a documented root.
 #[test]
 fn every_crate_says_what_it_is() {
     assert_none(&manifests::check(&tree()));
+}
+
+/// No doc comment begins with a word that refers to something before it.
+#[test]
+fn doc_comments_stand_alone() {
+    assert_none(&prose::check_doc_comments(&tree()));
+}
+
+/// Comments and documents use the terms of the field.
+#[test]
+fn banned_phrases_are_not_used() {
+    assert_none(&prose::check_phrases(&tree()));
+}
+
+/// Paragraphs of documents are short, and their lines narrow.
+#[test]
+fn paragraphs_are_short() {
+    assert_none(&prose::check_paragraphs(&tree()));
+}
+
+/// Every rule that is cited is defined in its document.
+#[test]
+fn cited_rules_exist() {
+    assert_none(&rules::check(&tree()));
+}
+
+/// docs/SUMMARY.md lists every page.
+#[test]
+fn the_book_has_every_page() {
+    assert_none(&links::check_summary(&tree()));
 }

@@ -10,13 +10,13 @@ use crate::records::{Records, Sink, StringRecords};
 
 const TABLE_NAME: &str = "peers";
 
-/// Room for records, generously: pages are filled to three quarters, and value blocks are up to
-/// half larger than what is in them.
+/// Bytes of the pool per record besides keys and values, generously: pages are filled to three
+/// quarters, and value blocks are up to half larger than their contents.
 const POOL_SIZE_BYTES_PER_RECORD: u64 = 96;
 const POOL_SIZE_FACTOR: u64 = 2;
 const POOL_SIZE_BYTES_MIN: u64 = 128 << 20;
 
-/// The pool, with one table.
+/// Pool with one table.
 #[derive(Debug)]
 pub struct FarleafStringPeer {
     pool: Pool,
@@ -26,7 +26,7 @@ impl FarleafStringPeer {
     /// Loads the records with their first values into such pages.
     ///
     /// # Errors
-    /// Farleaf's own.
+    /// Farleaf failed.
     pub fn load(records: &StringRecords, pages: PageOptions) -> Result<Self, PeerError> {
         let pool = Pool::embedded(&PoolOptions {
             fabric: EmbeddedFabric::Shm { name: None },
@@ -54,7 +54,7 @@ impl FarleafStringPeer {
     }
 }
 
-/// A session of this thread's own.
+/// Client with a session of its own.
 #[derive(Debug)]
 pub struct FarleafStringClient {
     table: ByteTable,

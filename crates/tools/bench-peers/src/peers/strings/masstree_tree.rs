@@ -1,4 +1,4 @@
-//! The masstree crate over byte strings, with values on the heap.
+//! Masstree crate over byte strings, with values on the heap.
 
 use masstree::{MassTree15, RangeBound};
 use seize::{Guard, LocalGuard};
@@ -6,7 +6,7 @@ use seize::{Guard, LocalGuard};
 use crate::peer::{Client, Peer, PeerError, Work};
 use crate::records::{Sink, StringRecords};
 
-/// The tree. Loaded in ascending order.
+/// Tree, loaded in ascending order.
 pub struct MasstreeStringPeer(MassTree15<Box<[u8]>>);
 
 impl MasstreeStringPeer {
@@ -28,7 +28,7 @@ impl MasstreeStringPeer {
     }
 }
 
-/// A handle that stays guarded between pauses.
+/// Client that stays guarded between pauses.
 pub struct MasstreeStringClient<'a> {
     tree: &'a MassTree15<Box<[u8]>>,
     guard: LocalGuard<'a>,
@@ -59,8 +59,8 @@ impl Client<StringRecords> for MasstreeStringClient<'_> {
         Ok(())
     }
 
-    /// A get, and a scan from behind the key: one that includes its first key misses it here and
-    /// there (0.9.5, where many keys share their first eight bytes).
+    /// Executes a scan as a get, and a scan after the key: masstree's inclusive scans sometimes
+    /// miss their first key (0.9.5, where many keys share their first eight bytes).
     #[inline]
     fn scan(
         &mut self,

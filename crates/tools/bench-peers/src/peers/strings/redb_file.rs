@@ -11,18 +11,18 @@ use crate::records::{Sink, StringRecords};
 
 const TABLE: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("peers");
 
-/// redb's own cache: larger than everything that it is given.
+/// Size of redb's own cache, relative to the records: it holds all of them.
 const CACHE_SIZE_FACTOR: usize = 4;
 const CACHE_SIZE_BYTES_MIN: usize = 1 << 30;
 
-/// The database.
+/// Database of redb.
 pub struct RedbPeer {
     database: Database,
-    /// Removed when the database is closed.
+    /// Folder of the file; removed when the database is closed.
     _folder: TempDir,
 }
 
-/// One read transaction for all reads of a round, a write transaction for each put.
+/// Client with one read transaction for all reads of a round, and a write transaction for each put.
 pub struct RedbClient<'a> {
     database: &'a Database,
     table: Option<ReadOnlyTable<&'static [u8], &'static [u8]>>,
@@ -36,7 +36,7 @@ impl RedbPeer {
     /// Loads the records with their first values, in one transaction.
     ///
     /// # Errors
-    /// There is no RAM disk, or redb's own.
+    /// There is no RAM disk, or redb failed.
     pub fn load(records: &StringRecords) -> Result<Self, PeerError> {
         let folder = tempfile::tempdir_in(RAM_DISK).map_err(|source| PeerError::Io {
             what: "cannot make a folder in /dev/shm for redb",
@@ -82,7 +82,7 @@ impl RedbClient<'_> {
         transaction.open_table(TABLE).map_err(failed)
     }
 
-    /// Does something with what is committed: of a client that writes, now.
+    /// Calls a function with the committed table; for a client that writes, with the current one.
     #[inline]
     fn with_table<T>(
         &self,
@@ -136,7 +136,7 @@ impl Client<StringRecords> for RedbClient<'_> {
         })
     }
 
-    /// Pages that commits without durability leave are free after one with it.
+    /// Commits with durability, which frees the pages that commits without it have left.
     fn pause(&mut self) -> Result<(), PeerError> {
         if self.table.is_some() {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Redis over a Unix socket: a hash table behind a protocol, in a process of its own.
+//! Redis over a Unix socket: a hash table behind a protocol, in its own process.
 
 use std::io::{ErrorKind, Write};
 use std::os::unix::net::UnixStream;
@@ -11,15 +11,15 @@ use crate::peer::{Client, Peer, PeerError, Work};
 use crate::records::{Records, Sink, StringRecords};
 use crate::redis::{RedisProcess, receive};
 
-/// Records that fill the server are sent by so many.
+/// Number of records in flight while the server is filled.
 const FILL_COUNT: usize = 1000;
 
-/// The server, which listens in a folder of its own.
+/// Redis server, which listens in a folder of its own.
 #[derive(Debug)]
 pub struct RedisPeer {
     socket: PathBuf,
     _process: RedisProcess,
-    /// Removed when the server has ended.
+    /// Folder of the socket; removed when the server has ended.
     _folder: TempDir,
 }
 
@@ -27,7 +27,7 @@ impl RedisPeer {
     /// Starts the program and loads the records with their first values.
     ///
     /// # Errors
-    /// There is no such program, or the server's own.
+    /// The program does not exist, or the server failed.
     pub fn load(records: &StringRecords, program: &Path) -> Result<Self, PeerError> {
         let folder = tempfile::tempdir().map_err(|source| PeerError::Io {
             what: "cannot make a folder for Redis' socket",
@@ -86,18 +86,18 @@ impl RedisPeer {
     }
 }
 
-/// A connection.
+/// Connection to the server.
 #[derive(Debug)]
 pub struct RedisClient {
     socket: UnixStream,
     out: Vec<u8>,
     inbox: Vec<u8>,
-    /// What is before it in the inbox has been read.
+    /// Number of bytes of the inbox that have been read.
     start: usize,
 }
 
 impl RedisClient {
-    /// Adds a command to what is sent next.
+    /// Adds a command to the next request.
     fn say(&mut self, words: &[&[u8]]) {
         self.begin_command(words.len());
         for word in words {
@@ -121,7 +121,7 @@ impl RedisClient {
         Ok(())
     }
 
-    /// The next line of an answer, without its end; where it lies in the inbox.
+    /// Receives the next line of an answer, and returns its position in the inbox, without its end.
     fn line(&mut self) -> anyhow::Result<std::ops::Range<usize>> {
         let mut searched = self.start;
         loop {
@@ -138,7 +138,7 @@ impl RedisClient {
         }
     }
 
-    /// Waits for more, and forgets what has been read if that is all.
+    /// Waits for more bytes, and clears the inbox if all of it has been read.
     fn receive(&mut self) -> anyhow::Result<()> {
         if self.start == self.inbox.len() {
             self.inbox.clear();
@@ -147,7 +147,7 @@ impl RedisClient {
         receive(&mut self.socket, &mut self.inbox).context("the server hung up")
     }
 
-    /// The number behind a mark.
+    /// Receives the number after a type mark.
     fn number(&mut self, mark: u8) -> anyhow::Result<Option<usize>> {
         let line = self.line()?;
         let text = &self.inbox[line];
@@ -162,13 +162,13 @@ impl RedisClient {
         })
     }
 
-    /// Hands a value to the sink.
+    /// Receives a value and passes it to the sink.
     fn value(&mut self, sink: &mut impl Sink<StringRecords>) -> anyhow::Result<()> {
         let Some(size_bytes) = self.number(b'$')? else {
             sink.value(None);
             return Ok(());
         };
-        // And the end of its line.
+        // The value and the end of its line.
         while self.inbox.len() < self.start + size_bytes + 2 {
             self.receive()?;
         }
@@ -200,7 +200,7 @@ impl Client<StringRecords> for RedisClient {
         got.map_err(PeerError::Redis)
     }
 
-    /// One `MGET`.
+    /// Reads all values with one `MGET`.
     fn multi_get(
         &mut self,
         keys: &[&[u8]],
@@ -226,7 +226,7 @@ impl Client<StringRecords> for RedisClient {
         put.map_err(PeerError::Redis)
     }
 
-    /// Not there: keys of a hash table have no order.
+    /// Unsupported: keys of a hash table have no order.
     fn scan(
         &mut self,
         _from: &[u8],

@@ -1,4 +1,4 @@
-//! `RwLock<BTreeMap>`: what a program has without any dependency.
+//! `RwLock<BTreeMap>`: the map that a program has without any dependency.
 
 use std::collections::BTreeMap;
 use std::sync::{PoisonError, RwLock};
@@ -6,7 +6,7 @@ use std::sync::{PoisonError, RwLock};
 use crate::peer::{Client, Peer, PeerError, Work};
 use crate::records::{Sink, WordRecords};
 
-/// The map. Built from the sorted records, so its nodes are full.
+/// Map, built from the sorted records, so that its nodes are full.
 #[derive(Debug)]
 pub struct BTreeMapPeer(RwLock<BTreeMap<u64, u64>>);
 
@@ -33,7 +33,7 @@ impl Client<WordRecords> for &BTreeMapPeer {
         Ok(())
     }
 
-    /// The lock is taken once.
+    /// Reads all values with the lock taken once.
     #[inline]
     fn multi_get(
         &mut self,

@@ -6,14 +6,14 @@ use crossbeam_epoch::Guard;
 use crate::peer::{Client, Peer, PeerError, Work};
 use crate::records::{Sink, WordRecords};
 
-/// The tree. Loaded in ascending order.
+/// Tree, loaded in ascending order.
 pub struct CongeePeer(U64Congee<usize>);
 
 impl CongeePeer {
     /// Loads the keys with their first values.
     ///
     /// # Errors
-    /// There is no memory left.
+    /// Out of memory.
     pub fn load(records: &WordRecords) -> Result<Self, PeerError> {
         let tree = U64Congee::new();
         let mut guard = crossbeam_epoch::pin();
@@ -26,7 +26,7 @@ impl CongeePeer {
     }
 }
 
-/// A handle that stays pinned between pauses.
+/// Client that stays pinned between pauses.
 pub struct CongeeClient<'a> {
     tree: &'a U64Congee<usize>,
     guard: Guard,
@@ -46,7 +46,7 @@ impl Peer<WordRecords> for CongeePeer {
 }
 
 impl CongeeClient<'_> {
-    /// A scan of congee's ends before its upper bound, so the largest key of all needs a get.
+    /// Adds the largest key of all by a get, since congee's scans exclude their upper bound.
     fn add_largest(&self, sink: &mut impl Sink<WordRecords>) {
         if let Some(value) = self.tree.get(u64::MAX, &self.guard) {
             sink.record(u64::MAX, value as u64);

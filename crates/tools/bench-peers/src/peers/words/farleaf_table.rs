@@ -1,5 +1,5 @@
-//! Farleaf on shared memory, with its memory node in this process: what an application has that
-//! shares the table with other processes of the host.
+//! Farleaf on shared memory, with its memory node in this process: like an application that shares
+//! the table with other processes of the host.
 
 use farleaf::{EmbeddedFabric, Pool, PoolOptions, Session, Table, TableOptions};
 
@@ -8,11 +8,12 @@ use crate::records::{Records, Sink, WordRecords};
 
 const TABLE_NAME: &str = "peers";
 
-/// Room for a record, generously: a record takes 32 bytes in a leaf of 8 slots filled to 6.
+/// Bytes of the pool per record, generously: a record takes 32 bytes in a leaf of 8 slots filled to
+/// 6.
 const POOL_SIZE_BYTES_PER_RECORD: u64 = 56;
 const POOL_SIZE_BYTES_MIN: u64 = 64 << 20;
 
-/// The pool, with one table.
+/// Pool with one table.
 #[derive(Debug)]
 pub struct FarleafPeer {
     pool: Pool,
@@ -22,7 +23,7 @@ impl FarleafPeer {
     /// Loads the keys with their first values into leaves of `slots`.
     ///
     /// # Errors
-    /// Farleaf's own.
+    /// Farleaf failed.
     pub fn load(records: &WordRecords, slots: u64) -> Result<Self, PeerError> {
         let pool = Pool::embedded(&PoolOptions {
             fabric: EmbeddedFabric::Shm { name: None },
@@ -42,7 +43,7 @@ impl FarleafPeer {
     }
 }
 
-/// A session of this thread's own.
+/// Client with a session of its own.
 #[derive(Debug)]
 pub struct FarleafClient {
     table: Table,

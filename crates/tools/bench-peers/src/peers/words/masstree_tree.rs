@@ -1,4 +1,4 @@
-//! The masstree crate: a trie of B+-trees over byte strings; 8-byte keys make one layer of it.
+//! Masstree crate: a trie of B+-trees over byte strings; 8-byte keys form one layer of it.
 
 use masstree::{MassTree, RangeBound};
 use seize::{Guard, LocalGuard};
@@ -6,8 +6,8 @@ use seize::{Guard, LocalGuard};
 use crate::peer::{Client, Peer, PeerError, Work};
 use crate::records::{Sink, WordRecords};
 
-/// The tree. Keys are big-endian, so that bytes order as numbers do; values are stored inline.
-/// Loaded in ascending order.
+/// Tree, loaded in ascending order. Keys are big-endian, so that bytes order like numbers; values
+/// are stored inline.
 pub struct MasstreePeer(MassTree<u64>);
 
 impl MasstreePeer {
@@ -25,7 +25,7 @@ impl MasstreePeer {
     }
 }
 
-/// A handle that stays guarded between pauses.
+/// Client that stays guarded between pauses.
 pub struct MasstreeClient<'a> {
     tree: &'a MassTree<u64>,
     guard: LocalGuard<'a>,

@@ -1,4 +1,4 @@
-//! Maps of words.
+//! Maps of integers.
 
 mod btree_map;
 mod congee_tree;

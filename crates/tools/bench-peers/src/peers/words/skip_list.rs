@@ -1,4 +1,4 @@
-//! crossbeam-skiplist: lock-free, the usual memtable.
+//! crossbeam-skiplist: a lock-free skip list, as used in memtables.
 
 use crossbeam_epoch::Guard;
 use crossbeam_skiplist::SkipMap;
@@ -6,7 +6,7 @@ use crossbeam_skiplist::SkipMap;
 use crate::peer::{Client, Peer, PeerError, Work};
 use crate::records::{Sink, WordRecords};
 
-/// The map. Loaded in ascending order, so that neighbours lie near each other.
+/// Map, loaded in ascending order, so that neighbors are close in memory.
 #[derive(Debug)]
 pub struct SkipListPeer(SkipMap<u64, u64>);
 
@@ -17,7 +17,8 @@ impl SkipListPeer {
     }
 }
 
-/// The map pins the epoch in every operation; while this guard is held, that is a counter.
+/// Client with a guard: the map pins the epoch in every operation, which is only a counter while
+/// the guard is held.
 #[derive(Debug)]
 pub struct SkipListClient<'a> {
     map: &'a SkipMap<u64, u64>,

@@ -1,4 +1,4 @@
-//! Figures of what was measured: charts, and all of their values.
+//! Figures of the measurements: charts with all of their values.
 
 use farleaf_chart::chart::{Chart, Colour, Series};
 use farleaf_chart::csv::quoted;
@@ -17,18 +17,18 @@ const PHASES: [ReplicationPhase; 5] = [
     ReplicationPhase::Run(WorkloadLetter::C),
     ReplicationPhase::Run(WorkloadLetter::D),
 ];
-/// Those that the paper looks into more closely.
+/// Phases that the paper examines more closely.
 const LOAD_AND_A: [ReplicationPhase; 2] = [PHASES[0], PHASES[1]];
 
 /// One figure.
 #[derive(Clone, Debug)]
 pub(super) struct Figure {
-    /// Of its files.
+    /// Identifier, from which the names of the files are formed.
     pub(super) id: &'static str,
     pub(super) title: &'static str,
     pub(super) note: &'static str,
     pub(super) charts: Vec<Chart>,
-    /// Of each value: chart, place, kind, value.
+    /// All values: chart, position, kind, value.
     pub(super) values: Vec<[String; 4]>,
 }
 
@@ -48,7 +48,7 @@ impl Figure {
         format!("{}.csv", self.id)
     }
 
-    /// What the file of a chart is called.
+    /// Returns the name of the file of a chart.
     pub(super) fn chart_name(&self, title: &str) -> String {
         let words = title.split(|letter: char| !letter.is_ascii_alphanumeric());
         let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
@@ -83,8 +83,8 @@ fn values_of(chart: &Chart) -> Vec<[String; 4]> {
 
 type Value<'v> = &'v dyn Fn(&ReplicationRow) -> Option<f64>;
 
-/// A line or a row of bars for each kind, of what is measured at these places; what was not
-/// measured is left out.
+/// Returns a line or a row of bars for each kind, of the measurements at these positions; missing
+/// ones are left out.
 fn series<'r>(
     rows: impl Fn(ReplicationKind, usize) -> Option<&'r ReplicationRow>,
     (places, value): (&[f64], Value<'_>),
@@ -109,7 +109,7 @@ fn series<'r>(
         .to_vec()
 }
 
-/// The row of a kind and phase with one mix and growth factor.
+/// Returns the row of a kind and phase with one mix and growth factor.
 fn find<'r>(
     rows: &'r [ReplicationRow],
     kind: ReplicationKind,
@@ -124,13 +124,13 @@ fn find<'r>(
     })
 }
 
-/// As rows have it: `S` is 9 bytes there.
+/// Returns the name of a mix in rows, where `S` is 9 bytes.
 fn shown(mix: &str) -> String {
     mix.parse::<crate::runner::ValueSize>()
         .map_or_else(|_| mix.to_owned(), |size| size.to_string())
 }
 
-/// What can be drawn of a row.
+/// Measure of a row that can be drawn: its name and unit.
 const THROUGHPUT: (&str, &str) = ("throughput", "thousand operations a second, all work done");
 const PROCESSOR: (&str, &str) = ("processor time", "microseconds for an operation");
 const IO: (&str, &str) = ("I/O amplification", "device bytes for each byte of users");
@@ -146,7 +146,7 @@ fn measure(of: (&str, &str), row: &ReplicationRow) -> Option<f64> {
     })
 }
 
-/// All figures; without rows, all of their names.
+/// Returns all figures; without rows, with all of their names.
 pub(super) fn figures(rows: &[ReplicationRow]) -> Vec<Figure> {
     vec![
         Figure::new(
@@ -210,7 +210,7 @@ fn by_mix(rows: &[ReplicationRow], of: &[(&str, &str)]) -> Vec<Chart> {
     .collect()
 }
 
-/// One of the latencies of a tail, in nanoseconds.
+/// Accessor of one of the latencies of a tail, in nanoseconds.
 type Quantile = fn(&Tail) -> u64;
 
 fn tails(rows: &[ReplicationRow]) -> Vec<Chart> {
@@ -274,7 +274,7 @@ fn breakdown(rows: &[ReplicationRow]) -> Vec<Chart> {
         .to_vec()
 }
 
-/// Puts together what was made for each place.
+/// Concatenates the series of all positions.
 fn joined(all: impl Iterator<Item = Series>) -> Vec<Series> {
     let mut joined: Vec<Series> = Vec::new();
     for one in all {
@@ -302,7 +302,7 @@ fn small(rows: &[ReplicationRow]) -> Vec<Chart> {
     })
 }
 
-/// Lines of everything, in Load A and Run A.
+/// Returns lines of all kinds, in Load A and Run A.
 fn over<'r>(
     places: &[f64],
     x_label: &str,
@@ -331,7 +331,7 @@ mod tests {
 
     use super::*;
 
-    /// Promise: every file has a name of its own.
+    /// Promise: file names are distinct.
     #[test]
     fn files_have_names_of_their_own() {
         let figures = figures(&[]);

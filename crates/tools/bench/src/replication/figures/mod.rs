@@ -1,6 +1,6 @@
-//! What figures 5 to 10 of the Talos paper are about, of real runs on this machine.
+//! Figures with the subjects of figures 5 to 10 of the Talos paper, from real runs on this machine.
 //!
-//! | figure | over what |
+//! | figure | x axis |
 //! |---|---|
 //! | throughput, and processor time for an operation | size mixes, Load A and Run A to D |
 //! | I/O and network amplification | the same |
@@ -9,13 +9,14 @@
 //! | growth factor | 4 to 16 |
 //! | share of small pairs | 40 to 100 % |
 //!
-//! Each with no replication, trees sent and trees built. Which of them has which number in the
-//! paper is not said: we have its subjects, and not its pages. Nothing here is modelled.
+//! Each figure compares no replication, trees sent and trees built. The page does not give their
+//! numbers in the paper: we know the subjects of its figures, but not its pages. All numbers are
+//! measured, none is modelled.
 //!
-//! | module | what it holds |
+//! | module | content |
 //! |---|---|
-//! | `suite` | which runs there are, and how large |
-//! | `drawn` | figures of what they have measured |
+//! | `suite` | the runs and their size |
+//! | `drawn` | figures of the measurements |
 //! | `page` | the page |
 
 mod drawn;
@@ -30,13 +31,13 @@ use self::drawn::{Figure, figures};
 use self::page::{DrawnFigure, page};
 use super::rows::ReplicationRow;
 
-/// What the page is called.
+/// Name of the page's file.
 pub const PAGE_NAME: &str = "index.html";
 
-/// The files of all figures: names and texts.
+/// Returns the files of all figures: names and contents.
 ///
 /// # Errors
-/// The plotting library refuses a chart.
+/// The plotting library rejects a chart.
 pub fn files(suite: &Suite, rows: &[ReplicationRow]) -> Result<Vec<(String, String)>, ChartError> {
     let (mut files, mut all) = (Vec::new(), Vec::new());
     for figure in figures(rows) {
@@ -53,7 +54,7 @@ pub fn files(suite: &Suite, rows: &[ReplicationRow]) -> Result<Vec<(String, Stri
     Ok(files)
 }
 
-/// What these files are called, whatever is measured.
+/// Returns the names of these files, which do not depend on the measurements.
 pub fn file_names() -> Vec<String> {
     let named = |figure: &Figure| {
         let charts = figure.charts.iter();

@@ -1,4 +1,4 @@
-//! The page: one HTML file that needs no other.
+//! Page of the figures: one self-contained HTML file.
 
 use farleaf_chart::page::STYLE;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
@@ -9,13 +9,13 @@ use crate::replication::ratios::{Ratio, ratios};
 use crate::replication::rows::ReplicationRow;
 use crate::report::quantity::count;
 
-/// A figure, and its charts as SVG.
+/// Figure with its charts as SVG.
 pub(super) struct DrawnFigure {
     pub(super) figure: Figure,
     pub(super) charts: Vec<String>,
 }
 
-/// The page as HTML.
+/// Returns the page as HTML.
 pub(super) fn page(suite: &Suite, rows: &[ReplicationRow], figures: &[DrawnFigure]) -> String {
     let page = html! {
         (DOCTYPE)
@@ -64,7 +64,8 @@ fn head(suite: &Suite) -> Markup {
     }
 }
 
-/// Sent beside built, for each mix, and what the paper has.
+/// Returns a table that compares trees sent with trees built, for each mix, with the paper's
+/// numbers.
 fn beside(rows: &[ReplicationRow]) -> Markup {
     let of_mix = |mix: &str| -> Vec<Ratio> {
         let mix = parsed(mix).to_string();

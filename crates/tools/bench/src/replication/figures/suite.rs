@@ -1,4 +1,4 @@
-//! Which runs there are.
+//! Suite of runs for the figures.
 
 use std::num::NonZero;
 use std::path::PathBuf;
@@ -11,17 +11,17 @@ use crate::report::quantity::count;
 use crate::runner::ValueSize;
 use crate::workload::WorkloadLetter;
 
-/// The growth factor of all runs but those that vary it.
+/// Growth factor of all runs except those that vary it.
 pub(super) const GROWTH_FACTOR: u64 = 8;
-/// Those of the figure that varies it.
+/// Growth factors of the figure that varies them.
 pub(super) const GROWTH_FACTORS: [u64; 4] = [4, GROWTH_FACTOR, 12, 16];
-/// The size mixes, in the paper's order.
+/// Size mixes, in the paper's order.
 pub(super) const MIXES: [&str; 6] = ["S", "M", "L", "SD", "MD", "LD"];
-/// The mix of all runs but those that vary it.
+/// Mix of all runs except those that vary it.
 pub(super) const MIX: &str = "SD";
 
-/// Percent of small pairs, and the mix that has them, for the figure that varies them. The others
-/// are medium and large ones, of each as many.
+/// Percentages of small pairs, and the mixes that have them, for the figure that varies them. The
+/// other pairs are medium and large, in equal numbers.
 pub(super) fn small_shares() -> [(f64, ValueSize); 4] {
     let mixed = |name, percent| ValueSize::Mixed { name, percent };
     [
@@ -36,14 +36,14 @@ pub(super) fn parsed(mix: &str) -> ValueSize {
     mix.parse().expect("the name of a mix")
 }
 
-/// How large all runs are.
+/// Size of all runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FigureSize {
-    /// What it is called.
+    /// Name of the size.
     pub name: &'static str,
-    /// Records that are loaded.
+    /// Number of loaded records.
     pub records: u64,
-    /// Operations of each workload after that.
+    /// Operations of each workload after the load.
     pub operations: u64,
     /// Regions of which a server is primary.
     pub regions: u32,
@@ -52,7 +52,7 @@ pub struct FigureSize {
 }
 
 impl FigureSize {
-    /// For a look.
+    /// Quick size.
     pub const QUICK: Self = Self {
         name: "quick",
         records: 400_000,
@@ -61,7 +61,7 @@ impl FigureSize {
         l0_entries: 2_000,
     };
 
-    /// 16 + 16 regions, as in the paper; some 7 GB of files with the largest mix.
+    /// Full size: 16 + 16 regions, as in the paper; about 7 GB of files with the largest mix.
     pub const FULL: Self = Self {
         name: "full",
         records: 3_000_000,
@@ -79,7 +79,7 @@ pub struct Suite {
 }
 
 impl Suite {
-    /// Runs of this size in a directory that is there.
+    /// Creates the runs of this size in an existing directory.
     ///
     /// # Errors
     /// The size is out of range.
@@ -105,30 +105,30 @@ impl Suite {
         Ok(Self { size, base })
     }
 
-    /// Does all runs in another directory.
+    /// Moves all runs to another directory.
     #[must_use]
     pub fn in_directory(mut self, directory: PathBuf) -> Self {
         self.base.directory = directory;
         self
     }
 
-    /// How large runs are.
+    /// Returns the size of the runs.
     pub const fn size(&self) -> FigureSize {
         self.size
     }
 
-    /// What all runs share.
+    /// Returns the settings that all runs share.
     pub(super) const fn base(&self) -> &ReplicationConfig {
         &self.base
     }
 
-    /// Processors that this process may use.
+    /// Returns the number of processors that this process may use.
     pub(super) fn processor_count() -> usize {
         std::thread::available_parallelism().map_or(1, NonZero::get)
     }
 
-    /// What each run is called, and what it is: each mix with all workloads; what else varies with
-    /// Load A and Run A, but for the values that the mixes have already.
+    /// Returns each run with its name: each mix with all workloads. The other varied parameters run
+    /// with Load A and Run A, except for values that the mixes already have.
     fn configs(&self) -> Vec<(String, ReplicationConfig)> {
         let all = [
             WorkloadLetter::A,
@@ -164,10 +164,10 @@ impl Suite {
         mixes.into_iter().chain(factors).chain(shares).collect()
     }
 
-    /// Does all runs.
+    /// Executes all runs.
     ///
     /// # Errors
-    /// One of them fails.
+    /// A run failed.
     pub fn measure(
         &self,
         sink: &dyn ReplicationSink,
@@ -176,7 +176,7 @@ impl Suite {
         let run_count = configs.len();
         let mut rows = Vec::new();
         for (index, (name, config)) in configs.into_iter().enumerate() {
-            let told = Told {
+            let told = NamedRunSink {
                 name: format!("{}/{run_count}: {name}", index + 1),
                 sink,
             };
@@ -185,7 +185,7 @@ impl Suite {
         Ok(rows)
     }
 
-    /// Every chart says for itself what it is.
+    /// Returns the caption, by which every chart states how it was measured.
     pub(super) fn caption(&self) -> String {
         let size = self.size;
         format!(
@@ -200,13 +200,13 @@ impl Suite {
     }
 }
 
-/// Tells which run it is, too.
-struct Told<'s> {
+/// Sink that adds the name of the run.
+struct NamedRunSink<'s> {
     name: String,
     sink: &'s dyn ReplicationSink,
 }
 
-impl ReplicationSink for Told<'_> {
+impl ReplicationSink for NamedRunSink<'_> {
     fn begin(&self, what: &str, total: u64) {
         self.sink.begin(&format!("{}, {what}", self.name), total);
     }
@@ -224,7 +224,7 @@ impl ReplicationSink for Told<'_> {
 mod tests {
     use super::*;
 
-    /// Promise: no run is made twice, and every run can be made.
+    /// Promise: no run is made twice, and every run is valid.
     #[test]
     fn runs_are_good_and_differ() {
         for size in [FigureSize::QUICK, FigureSize::FULL] {

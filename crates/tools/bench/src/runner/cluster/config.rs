@@ -1,4 +1,4 @@
-//! How a persistent table is made, and on whose servers.
+//! Settings of a persistent table and its servers.
 
 use std::path::PathBuf;
 
@@ -8,41 +8,41 @@ use farleaf_cluster::record::region::REPLICA_COUNT_MAX;
 
 use super::super::config::{Check, RunConfig};
 
-/// Regions that a table can be cut into when it is made.
+/// Maximal number of regions of a new table.
 pub const REGION_COUNT_MAX: usize = FIRST_REGION_COUNT_MAX;
 
-/// The least that a region gathers in memory before it is written as a tree.
+/// Least size of L0: bytes that a region gathers in memory before it writes a tree.
 const L0_SIZE_BYTES_MIN: usize = 1 << 20;
 
-/// How a persistent table is made, and on whose servers.
+/// Settings of a persistent table and its servers.
 #[derive(Clone, Debug)]
 pub struct PersistentConfig {
-    /// How many servers have each record.
+    /// Number of servers that have each record.
     pub replicas: usize,
-    /// How many regions the table is cut into, each with as many of the loaded records.
+    /// Number of regions of the table, with equal numbers of loaded records.
     pub regions: usize,
-    /// When writes are acknowledged; `None`: as tables of so many replicas do.
+    /// Durability of acknowledged writes; `None`: the default for this number of replicas.
     pub durability: Option<Durability>,
-    /// Whose servers.
+    /// Servers of the table.
     pub servers: ServersConfig,
 }
 
-/// Whose servers a persistent table is on.
+/// Servers of a persistent table.
 #[derive(Clone, Debug)]
 pub enum ServersConfig {
-    /// As many as there are replicas, started in this process for each workload anew.
+    /// One server for each replica, started in this process anew for each workload.
     Own {
-        /// Where each run makes a directory for them, and removes it.
+        /// Directory in which each run creates their directory, and removes it.
         directory: PathBuf,
-        /// How much a region gathers in memory before it is written as a tree, in bytes.
+        /// Bytes that a region gathers in memory before it writes a tree.
         l0_size_bytes: usize,
     },
-    /// Those of a cluster that is there.
+    /// Servers of an existing cluster.
     Cluster(Cluster),
 }
 
 impl ServersConfig {
-    /// The word for it in reports.
+    /// Returns the name of the variant in reports.
     pub(super) const fn name(&self) -> &'static str {
         match self {
             Self::Own { .. } => "own",
@@ -52,7 +52,8 @@ impl ServersConfig {
 }
 
 impl PersistentConfig {
-    /// Three replicas and as many regions, on own servers in the system's temporary directory.
+    /// Returns the settings for three replicas and as many regions, on own servers in the system's
+    /// temporary directory.
     pub fn own() -> Self {
         Self {
             replicas: 3,
@@ -65,7 +66,8 @@ impl PersistentConfig {
         }
     }
 
-    /// What of a run is out of range, or has no meaning with a persistent table.
+    /// Returns the checks of options that are out of range, or without meaning for a persistent
+    /// table.
     pub(in super::super) fn checks(&self, run: &RunConfig) -> Vec<Check> {
         let region_count_max = u64::min(REGION_COUNT_MAX as u64, run.records);
         let mut checks = vec![
@@ -124,7 +126,7 @@ impl PersistentConfig {
     }
 }
 
-/// Options of tables in far memory alone, and whether each is as it is where it was not given.
+/// Returns the options that only tables in far memory have, and whether each has its default value.
 fn options_of_memory(run: &RunConfig) -> [(&'static str, bool); 7] {
     let default = RunConfig::default();
     [
@@ -158,7 +160,8 @@ mod tests {
         refused(|run| change(run.persistent.as_mut().expect("it is persistent")))
     }
 
-    /// Promise: what a persistent table cannot have is refused by its name, with what may be.
+    /// Promise: an option that a persistent table cannot have is refused by name, with the
+    /// permitted values.
     #[test]
     fn what_cannot_be_is_named() {
         assert_eq!(

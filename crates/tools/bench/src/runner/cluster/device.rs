@@ -1,4 +1,4 @@
-//! Bytes that servers ask their files for: a directory that counts them.
+//! Device bytes of servers: a storage directory that counts them.
 
 use std::io;
 use std::path::Path;
@@ -10,14 +10,14 @@ use farleaf_server::OpenStorage;
 
 use crate::report::DeviceReport;
 
-/// Bytes read and written of all files of many directories, as they come.
+/// Bytes read from and written to all files of many directories.
 #[derive(Debug, Default)]
 pub(super) struct DeviceCounters {
     read: AtomicU64,
     written: AtomicU64,
 }
 
-/// The same at a moment.
+/// Device bytes at a moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in super::super) struct DeviceBytes {
     read: u64,
@@ -25,7 +25,7 @@ pub(in super::super) struct DeviceBytes {
 }
 
 impl DeviceCounters {
-    /// How servers open directories whose bytes are counted here.
+    /// Returns a function with which servers open directories whose bytes are counted here.
     pub(super) fn opener(self: &Arc<Self>) -> OpenStorage {
         let counters = Arc::clone(self);
         OpenStorage::new(move |path: &Path| {
@@ -45,7 +45,7 @@ impl DeviceCounters {
 }
 
 impl DeviceBytes {
-    /// What has come since.
+    /// Returns the difference from an earlier count.
     pub(in super::super) const fn since(self, before: Self) -> Self {
         Self {
             read: self.read - before.read,
@@ -53,7 +53,7 @@ impl DeviceBytes {
         }
     }
 
-    /// The mean over so many operations, or records.
+    /// Returns the mean per operation or record.
     pub(in super::super) fn for_each(self, count: u64) -> DeviceReport {
         let mean = |bytes: u64| bytes as f64 / count.max(1) as f64;
         DeviceReport {
@@ -176,8 +176,8 @@ impl StorageFile for CountedFile {
 mod tests {
     use super::*;
 
-    /// Promise: what is read and written counts, of every file of every directory, and what failed
-    /// does not; files are as they would be without it.
+    /// Promise: bytes read and written are counted, of every file of every directory, except failed
+    /// ones; the files are the same as without the counters.
     #[test]
     fn bytes_of_all_files_are_counted() {
         let folder = tempfile::tempdir().expect("a folder");

@@ -1,4 +1,4 @@
-//! Records of a persistent table, put by many threads.
+//! Load of a persistent table by many threads.
 
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -7,53 +7,53 @@ use std::time::{Duration, Instant};
 
 use farleaf::persistent::{ClientError, PersistentTable};
 
-use super::super::gate::Gate;
-use super::super::spelling::Spelling;
+use super::super::gate::StartGate;
+use super::super::string_codec::StringCodec;
 use super::super::{BenchError, ProgressSink};
 use crate::dataset::KeySet;
 use crate::verify::loaded_value;
 use crate::workload::WorkloadLetter;
 
-/// Records that are put together, and what they may have together, in bytes.
+/// Limits of a batch of records: their number, and their total size in bytes.
 const BATCH_COUNT_MAX: usize = 128;
 const BATCH_SIZE_BYTES_MAX: f64 = 1_048_576.0;
 
-/// How often progress is told.
+/// Time between two progress reports.
 const REPORT_INTERVAL: Duration = Duration::from_millis(100);
 
-/// What the threads of a load share.
+/// State that the threads of a load share.
 struct Load<'a> {
     table: &'a PersistentTable,
-    spelling: &'a Spelling,
+    string_codec: &'a StringCodec,
     keys: &'a KeySet,
     batch_count: NonZeroUsize,
-    /// The first record that nobody has taken yet.
+    /// First record that no thread has taken yet.
     next: AtomicU64,
     done_count: AtomicU64,
     has_failed: AtomicBool,
 }
 
-/// Puts all records that are to be loaded, by so many threads; for how long.
+/// Puts all records to load, by this many threads. Returns the duration.
 ///
 /// # Errors
-/// The cluster failed, or a thread cannot be started. Some records may be there.
+/// The cluster failed, or a thread cannot be started. Some records may have been put.
 pub(super) fn load(
-    (table, spelling): (&PersistentTable, &Spelling),
+    (table, string_codec): (&PersistentTable, &StringCodec),
     (keys, workload): (&KeySet, WorkloadLetter),
     thread_count: usize,
     progress: &dyn ProgressSink,
 ) -> Result<Duration, BenchError> {
     let load = Load {
         table,
-        spelling,
+        string_codec,
         keys,
-        batch_count: batch_count(spelling),
+        batch_count: batch_count(string_codec),
         next: AtomicU64::new(0),
         done_count: AtomicU64::new(0),
         has_failed: AtomicBool::new(false),
     };
     let since = Instant::now();
-    let gate = Gate::new(thread_count);
+    let gate = StartGate::new(thread_count);
     thread::scope(|scope| {
         let mut places: Vec<_> = (0..thread_count).map(|_| gate.place()).collect();
         let mut handles = Vec::with_capacity(thread_count);
@@ -87,9 +87,9 @@ pub(super) fn load(
     })
 }
 
-/// How many records are put together.
-fn batch_count(spelling: &Spelling) -> NonZeroUsize {
-    let strings = &spelling.strings;
+/// Returns the number of records per batch.
+fn batch_count(string_codec: &StringCodec) -> NonZeroUsize {
+    let strings = &string_codec.strings;
     let record_bytes = strings.value_size_bytes_mean() + strings.key_size_bytes() as f64;
     #[expect(clippy::cast_sign_loss, reason = "sizes are positive")]
     let fitting = (BATCH_SIZE_BYTES_MAX / record_bytes) as usize;
@@ -97,7 +97,7 @@ fn batch_count(spelling: &Spelling) -> NonZeroUsize {
 }
 
 impl Load<'_> {
-    /// One thread: batches until there are none, or somebody has failed.
+    /// Puts batches on one thread until none is left, or a thread has failed.
     fn work(&self) -> Result<(), ClientError> {
         let batch_count = self.batch_count.get() as u64;
         let mut records = vec![(Vec::new(), Vec::new()); self.batch_count.get()];
@@ -110,8 +110,8 @@ impl Load<'_> {
             }
             for (index, (key, value)) in (first..).zip(&mut records[..count]) {
                 let number = self.keys.key(index);
-                self.spelling.key(number, key);
-                self.spelling
+                self.string_codec.key(number, key);
+                self.string_codec
                     .strings
                     .value(number, loaded_value(number), value);
             }
@@ -131,7 +131,7 @@ mod tests {
     use crate::dataset::Dataset;
     use crate::runner::Strings;
 
-    /// Promise: many small records are put together, and a large one by itself.
+    /// Promise: many small records form a batch, and a large one its own.
     #[test]
     fn batches_have_their_size() {
         let keys = KeySet::generate(&Dataset::Sequential, 1, 0, 1).expect("keys");
@@ -140,7 +140,7 @@ mod tests {
                 value_size: value_size.parse().expect("a size"),
                 ..Strings::default()
             };
-            batch_count(&Spelling::new(strings, &keys)).get()
+            batch_count(&StringCodec::new(strings, &keys)).get()
         };
         assert_eq!(count("SD"), BATCH_COUNT_MAX);
         assert_eq!(count("100000"), 10);

@@ -1,4 +1,4 @@
-//! The table of one workload, from when it is made until it is gone.
+//! Table of one workload, from its creation to its deletion.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -10,25 +10,26 @@ use farleaf_cluster::ClusterError;
 use farleaf_cluster::coordinator::Coordinator as _;
 use farleaf_cluster::view::View;
 
-use super::super::spelling::Spelling;
+use super::super::string_codec::StringCodec;
 use super::super::{BenchError, ProgressSink, RunConfig, TABLE_NAME};
 use super::config::{PersistentConfig, ServersConfig};
 use super::device::DeviceBytes;
 use super::load::load;
 use super::servers::OwnServers;
-use super::table::ClusterPlace;
+use super::table::ClusterTableStore;
 use crate::dataset::KeySet;
 use crate::report::PersistentReport;
 use crate::workload::WorkloadLetter;
 
-/// For how long servers, replicas, and the end of a table, are waited for.
-pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+/// Longest time to wait for servers, for replicas, and for the end of a table.
+pub(super) const WAIT_LIMIT: Duration = Duration::from_secs(30);
 pub(super) const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// A loaded table in a cluster. Dropped, the table is, too, or its own servers stop.
+/// Loaded table in a cluster. When it is dropped, the table is dropped, too, or its own servers
+/// stop.
 #[derive(Debug)]
-pub(in super::super) struct ClusterHome {
-    place: ClusterPlace,
+pub(in super::super) struct LoadedClusterTable {
+    place: ClusterTableStore,
     config: PersistentConfig,
     cluster: Cluster,
     own: Option<OwnServers>,
@@ -37,11 +38,11 @@ pub(in super::super) struct ClusterHome {
     is_dropped: bool,
 }
 
-impl ClusterHome {
-    /// Starts servers, if they are to be own ones, makes the table, and loads the keys.
+impl LoadedClusterTable {
+    /// Starts own servers, if requested, creates the table, and loads the keys.
     ///
     /// # Errors
-    /// The cluster has a table of that name, which is left as it is; it has not enough servers; it
+    /// The cluster has a table of that name, which is not changed; it has not enough servers; it
     /// failed; or own servers cannot be started.
     pub(in super::super) fn make_loaded(
         (run, config): (&RunConfig, &PersistentConfig),
@@ -49,14 +50,14 @@ impl ClusterHome {
         workload: WorkloadLetter,
         progress: &dyn ProgressSink,
     ) -> Result<Self, BenchError> {
-        let mut home = Self::make((run, config), keys, workload)?;
-        home.wait_whole(workload)?;
-        let before = home.device_bytes();
-        let what = (&home.place.table, &home.place.spelling);
-        home.load_time = load(what, (keys, workload), run.threads, progress)?;
-        let after = home.device_bytes();
-        home.load_device = after.zip(before).map(|(after, before)| after.since(before));
-        Ok(home)
+        let mut loaded_table = Self::make((run, config), keys, workload)?;
+        loaded_table.wait_replicated(workload)?;
+        let before = loaded_table.device_bytes();
+        let what = (&loaded_table.place.table, &loaded_table.place.string_codec);
+        loaded_table.load_time = load(what, (keys, workload), run.threads, progress)?;
+        let after = loaded_table.device_bytes();
+        loaded_table.load_device = after.zip(before).map(|(after, before)| after.since(before));
+        Ok(loaded_table)
     }
 
     fn make(
@@ -65,7 +66,7 @@ impl ClusterHome {
         workload: WorkloadLetter,
     ) -> Result<Self, BenchError> {
         let strings = run.strings.expect("the options have been checked");
-        let spelling = Spelling::new(strings, keys);
+        let string_codec = StringCodec::new(strings, keys);
         let own = match &config.servers {
             ServersConfig::Cluster(_) => None,
             ServersConfig::Own {
@@ -84,7 +85,7 @@ impl ClusterHome {
         };
         let options = PersistentTableOptions {
             replica_count: config.replicas,
-            split_keys: split_keys(config.regions, keys, &spelling),
+            split_keys: split_keys(config.regions, keys, &string_codec),
         };
         let table = cluster.create_table(TABLE_NAME, &options);
         let table = table.map_err(BenchError::store(workload, "making the table"))?;
@@ -93,7 +94,10 @@ impl ClusterHome {
             None => table,
         };
         Ok(Self {
-            place: ClusterPlace { table, spelling },
+            place: ClusterTableStore {
+                table,
+                string_codec,
+            },
             config: config.clone(),
             cluster,
             own,
@@ -104,7 +108,7 @@ impl ClusterHome {
     }
 
     /// Waits until each region has all of its replicas.
-    fn wait_whole(&self, workload: WorkloadLetter) -> Result<(), BenchError> {
+    fn wait_replicated(&self, workload: WorkloadLetter) -> Result<(), BenchError> {
         let since = Instant::now();
         let replica_count = self.config.replicas;
         loop {
@@ -114,28 +118,28 @@ impl ClusterHome {
             if member_count == replica_count {
                 return Ok(());
             }
-            if since.elapsed() >= PATIENCE {
+            if since.elapsed() >= WAIT_LIMIT {
                 return Err(BenchError::NotWhole {
                     member_count,
                     replica_count,
-                    waited_s: PATIENCE.as_secs(),
+                    waited_s: WAIT_LIMIT.as_secs(),
                 });
             }
             thread::sleep(LOOK_INTERVAL);
         }
     }
 
-    /// What the workload's operations work on.
-    pub(in super::super) const fn place(&self) -> &ClusterPlace {
+    /// Returns the table on which the workload's operations run.
+    pub(in super::super) const fn place(&self) -> &ClusterTableStore {
         &self.place
     }
 
-    /// What the devices of own servers were asked for until now.
+    /// Returns the device bytes of own servers so far.
     pub(in super::super) fn device_bytes(&self) -> Option<DeviceBytes> {
         self.own.as_ref().map(OwnServers::device_bytes)
     }
 
-    /// What the table was, and what its load of so many records took.
+    /// Returns the settings of the table, and the cost of loading this many records.
     pub(in super::super) fn report(&self, record_count: u64) -> PersistentReport {
         let durability = match self.place.table.durability() {
             Durability::Memory => "memory",
@@ -152,21 +156,21 @@ impl ClusterHome {
         }
     }
 
-    /// Drops the table, and waits until its name is free, if the patience lasts; then stops own
-    /// servers.
+    /// Drops the table, and waits until its name is free, or until the wait times out; then stops
+    /// own servers.
     ///
     /// # Errors
-    /// The cluster failed: the table is there still; or files cannot be removed.
+    /// The cluster failed, and the table still exists; or files cannot be removed.
     pub(in super::super) fn close(mut self, workload: WorkloadLetter) -> Result<(), BenchError> {
         let failed = || BenchError::store(workload, "dropping the table");
         match self.cluster.drop_table(TABLE_NAME) {
-            // Somebody else has.
+            // Another client has dropped it.
             Ok(()) | Err(ClientError::Cluster(ClusterError::NoTable(_))) => {}
             Err(error) => return Err(failed()(error)),
         }
         self.is_dropped = true;
         let since = Instant::now();
-        while since.elapsed() < PATIENCE {
+        while since.elapsed() < WAIT_LIMIT {
             match self.cluster.open_table(TABLE_NAME) {
                 Err(ClientError::Cluster(ClusterError::NoTable(_))) => break,
                 Ok(_) | Err(ClientError::TableGone { .. }) => {}
@@ -174,40 +178,42 @@ impl ClusterHome {
             }
             thread::sleep(LOOK_INTERVAL);
         }
-        // With no table, who stops last does not fill backups for who has stopped first.
+        // Without a table, servers that stop later do not fill backups for those that stopped
+        // earlier.
         self.own.take().map_or(Ok(()), OwnServers::stop)
     }
 }
 
-impl Drop for ClusterHome {
+impl Drop for LoadedClusterTable {
     fn drop(&mut self) {
         if !self.is_dropped && self.own.is_none() {
-            // There is an error to tell already.
+            // There is already an error to report.
             let _ = self.cluster.drop_table(TABLE_NAME);
         }
     }
 }
 
-/// The first keys of all regions but the first: so that each has as many records of the load.
-fn split_keys(region_count: usize, keys: &KeySet, spelling: &Spelling) -> Vec<Vec<u8>> {
+/// Returns the first keys of all regions but the first, which give each region the same number of
+/// loaded records.
+fn split_keys(region_count: usize, keys: &KeySet, string_codec: &StringCodec) -> Vec<Vec<u8>> {
     let loaded = keys.loaded();
     let first = |region: usize| loaded[region * loaded.len() / region_count];
     let split_keys = (1..region_count).map(|region| {
         let mut key = Vec::new();
-        spelling.key(first(region), &mut key);
+        string_codec.key(first(region), &mut key);
         key
     });
     split_keys.collect()
 }
 
-/// Everything that the coordinator has, as of now. One round trip.
+/// Returns all current records of the coordinator. One round trip.
 pub(super) fn view(cluster: &Cluster) -> Result<View, ClientError> {
     let snapshot = cluster.coordinator().range("");
     let snapshot = snapshot.map_err(ClusterError::from)?;
     Ok(View::of(snapshot.revision, &snapshot.entries))
 }
 
-/// How many replicas are alive and have everything, of the region that has fewest.
+/// Returns the least number of live, complete replicas of a region.
 fn member_count_min(view: &View, table: &PersistentTable) -> usize {
     let regions = view.regions_of(table.id());
     let counts = regions.iter().map(|region| {

@@ -1,4 +1,4 @@
-//! Persistent tables of a run: made in a cluster, loaded, asked, dropped.
+//! Persistent tables of a run: created in a cluster, loaded, measured, dropped.
 //!
 //! ```text
 //!   PersistentConfig --> OwnServers, started for this workload alone, or a cluster that is there
@@ -10,39 +10,39 @@
 //!   ClusterHome:  drop the table, wait until its name is free; stop own servers
 //! ```
 //!
-//! Rules besides those of all runs:
+//! In addition to the rules of all runs:
 //!
-//! 1. *A cluster that is given keeps what it has.* A table that has the benchmark's name already is
-//!    not touched, and the run ends with an error. The benchmark's own table is dropped when its
-//!    workload is done, or has failed; a signal that ends the process leaves it there.
-//! 2. *All replicas are there before anything is loaded*, so that no part of a load or of a run has
-//!    fewer of them, and none is filled meanwhile.
-//! 3. *Records are loaded in the order of their indexes*, which is not that of keys, as YCSB does
-//!    (`insertorder=hashed`): a sorted load would leave the servers nothing to merge.
-//! 4. *Bytes of devices are those that servers ask their files for*, whatever the system's cache
-//!    makes of them. What is flushed and merged behind the end of an operation counts to whatever
-//!    runs by then.
-//! 5. *A thread whose key nobody serves, for as long as a client is patient, ends.* Its other
-//!    operations would take as long to fail; the report has fewer of them then, and an error for
-//!    each thread.
+//! - **Existing clusters.** An existing table with the benchmark's name is not touched, and the run
+//!   ends with an error. The benchmark drops its own table when the workload is done or has failed.
+//!   If a signal ends the process, the table remains.
+//! - **Replicas.** All replicas exist before the load begins, so that no part of a load or run has
+//!   fewer of them, and none is filled meanwhile.
+//! - **Order of the load.** Records are loaded in the order of their indexes, not of their keys, as
+//!   YCSB does (`insertorder=hashed`): a sorted load would leave the servers nothing to merge.
+//! - **Device bytes.** They are the bytes that servers read from and write to their files, whatever
+//!   the system's cache does. Later flushes and merges count for the operations that run at that
+//!   time.
+//! - **Unavailable regions.** A thread ends if an operation times out because no server serves its
+//!   key. Its other operations would take as long to fail. The report then has fewer operations,
+//!   and an error for each such thread.
 //!
-//! | module | what it holds |
+//! | module | content |
 //! |---|---|
-//! | `config` | [`PersistentConfig`]: how the table is made, and whose servers |
-//! | `servers` | own servers, in directories of their own |
-//! | `device` | bytes that their files are asked for |
-//! | `home` | the table, from when it is made until it is gone |
+//! | `config` | [`PersistentConfig`]: settings of the table and its servers |
+//! | `servers` | own servers, in temporary directories |
+//! | `device` | bytes that they read and write |
+//! | `loaded_table` | the table, from its creation to its deletion |
 //! | `load` | its records, put by many threads |
 //! | `table` | the operations |
 
 mod config;
 mod device;
-mod home;
 mod load;
+mod loaded_table;
 mod servers;
 mod table;
 
 pub use config::{PersistentConfig, REGION_COUNT_MAX, ServersConfig};
 pub(super) use device::DeviceBytes;
-pub(super) use home::ClusterHome;
+pub(super) use loaded_table::LoadedClusterTable;
 pub(super) use table::ClusterTable;

@@ -14,17 +14,17 @@ use farleaf_server::{RegionServer, ServerError, ServerOptions};
 use tempfile::TempDir;
 
 use super::device::{DeviceBytes, DeviceCounters};
-use super::home::{LOOK_INTERVAL, PATIENCE, view};
+use super::loaded_table::{LOOK_INTERVAL, WAIT_LIMIT, view};
 use crate::runner::BenchError;
 
-/// Connections of servers among each other, beside those of clients.
+/// Maximal number of connections between servers, in addition to those of clients.
 const PEER_CONNECTION_COUNT_MAX: usize = 1024;
 
-/// Servers of a cluster that nobody else knows: a coordinator in memory, a secret that was drawn,
-/// free ports of loopback. Dropped, they stop, and their files are gone.
+/// Servers of a private cluster: a coordinator in memory, a random secret, free ports of loopback.
+/// When dropped, they stop, and their files are removed.
 #[derive(Debug)]
 pub(super) struct OwnServers {
-    // In this order: servers, and then their files.
+    // In this order: servers, then their files.
     servers: Vec<RegionServer>,
     directory: TempDir,
     counters: Arc<DeviceCounters>,
@@ -32,10 +32,10 @@ pub(super) struct OwnServers {
 }
 
 impl OwnServers {
-    /// Starts so many, for so many clients.
+    /// Starts this many servers, for this many clients.
     ///
     /// # Errors
-    /// No directory can be made in this one, or a server cannot be started.
+    /// The directory cannot be created, or a server cannot be started.
     pub(super) fn start(
         directory: &Path,
         (server_count, thread_count): (usize, usize),
@@ -71,8 +71,8 @@ impl OwnServers {
             options.connection_count_max = thread_count + PEER_CONNECTION_COUNT_MAX;
             options.storage = own.counters.opener();
             options.engine = EngineOptions::new().with_l0_size(l0_size_bytes);
-            // The first one stops first, and nobody is master then, who would give its regions to
-            // the others.
+            // Server 0 stops first, and is the only candidate: without a leader, no region moves to
+            // the other servers.
             options.is_candidate = index == 0;
             let server = RegionServer::start(coordinator.clone(), &options);
             own.servers.push(server.map_err(refused(path))?);
@@ -81,12 +81,12 @@ impl OwnServers {
         Ok(own)
     }
 
-    /// Waits until all have their leases, so that a table finds them; if that takes longer than one
-    /// is patient, whoever makes the table tells.
+    /// Waits until all servers have their leases, so that a table finds them. If this times out,
+    /// the creation of the table reports the error.
     fn wait_alive(&self) {
         let since = Instant::now();
         let alive_count = || view(&self.cluster).map_or(0, |view| view.lives.len());
-        while alive_count() < self.servers.len() && since.elapsed() < PATIENCE {
+        while alive_count() < self.servers.len() && since.elapsed() < WAIT_LIMIT {
             thread::sleep(LOOK_INTERVAL);
         }
     }
@@ -99,7 +99,7 @@ impl OwnServers {
         self.counters.bytes()
     }
 
-    /// Stops them and removes their files.
+    /// Stops the servers and removes their files.
     ///
     /// # Errors
     /// Something in their directory cannot be removed.

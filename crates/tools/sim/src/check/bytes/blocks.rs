@@ -1,24 +1,24 @@
-//! Value blocks: each is referred to once, or free. Nobody lives who could hold one.
+//! Value blocks: each has one reference or is free. No session that could hold one is alive.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use farleaf_block::{BODY_WORD, FatPointer, Form, HOLDER_WORD, SETTLED, SizeClass};
+use farleaf_base::RemoteAddr;
 use farleaf_fabric::BatchError;
-use farleaf_region::allocation::ChunkTable;
-use farleaf_region::chunk::{ChunkEntry, ChunkPurpose};
-use farleaf_types::RemoteAddr;
+use farleaf_leaf::blobs::{BODY_WORD, FatPointer, Form, HOLDER_WORD, SETTLED, SizeClass};
+use farleaf_pool::allocation::ChunkTable;
+use farleaf_pool::chunk::{ChunkEntry, ChunkPurpose};
 
-use super::Judge;
+use super::TableCheck;
 use super::chain::Chain;
 
-/// What pages, and lists, lead to, and has not been met among the chunks yet.
-struct Due {
+/// References of pages and lists whose blocks the scan of chunks has not met yet.
+struct PendingReferences {
     linked: BTreeMap<RemoteAddr, FatPointer>,
     parts: BTreeSet<RemoteAddr>,
 }
 
-impl Judge<'_> {
-    /// BV6: every piece and every extent of the table.
+impl TableCheck<'_> {
+    /// Accounts for every piece and extent of the table.
     pub(super) fn account_for_blocks(
         &mut self,
         chain: &Chain,
@@ -33,20 +33,20 @@ impl Judge<'_> {
             match chunk.purpose {
                 Some(ChunkPurpose::Blocks { class }) => match SizeClass::from_number(class) {
                     Some(class) => self.account_for_pieces((start, class), chunk, &mut due)?,
-                    None => self.complain("leaks", format!("{index:?} has class {class}")),
+                    None => self.report_violation("leaks", format!("{index:?} has class {class}")),
                 },
                 Some(ChunkPurpose::Extent { position: 0 }) => {
                     let is_linked = due.linked.remove(&start).is_some();
                     if is_linked == due.parts.remove(&start) {
                         let how = format!("extent {start}: referred to by a page: {is_linked}");
-                        self.complain("leaks", how);
+                        self.report_violation("leaks", how);
                     }
                     self.check_holder(start)?;
                     extent_end = Some((index.0 + 1, 1));
                 }
                 Some(ChunkPurpose::Extent { position }) => {
                     if extent_end != Some((index.0, position)) {
-                        self.complain("leaks", format!("chunk {index:?} is of no extent"));
+                        self.report_violation("leaks", format!("chunk {index:?} is of no extent"));
                     }
                     extent_end = Some((index.0 + 1, position + 1));
                 }
@@ -54,13 +54,13 @@ impl Judge<'_> {
             }
         }
         for (place, pointer) in due.linked {
-            self.complain(
+            self.report_violation(
                 "leaks",
                 format!("{pointer} leads to {place}, where no block is"),
             );
         }
         for place in due.parts {
-            self.complain(
+            self.report_violation(
                 "leaks",
                 format!("a list has a part at {place}, where none is"),
             );
@@ -68,15 +68,15 @@ impl Judge<'_> {
         Ok(())
     }
 
-    /// Each referred to once.
-    fn due(&mut self, chain: &Chain) -> Result<Due, BatchError> {
-        let mut due = Due {
+    /// Collects the references to blocks and reports a block that has two.
+    fn due(&mut self, chain: &Chain) -> Result<PendingReferences, BatchError> {
+        let mut due = PendingReferences {
             linked: BTreeMap::new(),
             parts: BTreeSet::new(),
         };
         for pointer in &chain.linked {
             if due.linked.insert(pointer.place(), *pointer).is_some() {
-                self.complain("leaks", format!("{pointer} is referred to twice"));
+                self.report_violation("leaks", format!("{pointer} is referred to twice"));
             }
             if matches!(pointer.form(), Form::List(_)) {
                 let body = pointer.place().word_at(BODY_WORD);
@@ -93,7 +93,7 @@ impl Judge<'_> {
         &mut self,
         (start, class): (RemoteAddr, SizeClass),
         chunk: &ChunkEntry,
-        due: &mut Due,
+        due: &mut PendingReferences,
     ) -> Result<(), BatchError> {
         for piece in 0..class.piece_count() {
             let place = start.offset_blocks(piece * class.stride_blocks());
@@ -104,28 +104,31 @@ impl Judge<'_> {
             match (chunk.free.contains(piece), pointer) {
                 (true, None) => {}
                 (true, Some(pointer)) => {
-                    self.complain("leaks", format!("{pointer} is free and referred to"));
+                    self.report_violation("leaks", format!("{pointer} is free and referred to"));
                 }
                 (false, Some(pointer)) if is_fit(pointer) => self.check_holder(place)?,
                 (false, Some(pointer)) => {
-                    self.complain("leaks", format!("{pointer} lies in a chunk of {class:?}"));
+                    self.report_violation(
+                        "leaks",
+                        format!("{pointer} lies in a chunk of {class:?}"),
+                    );
                 }
                 (false, None) => {
                     let holder = self.read(place.word_at(HOLDER_WORD), 1)?[0];
                     let how = format!("the block at {place} has leaked; holder {holder:#x}");
-                    self.complain("leaks", how);
+                    self.report_violation("leaks", how);
                 }
             }
         }
         Ok(())
     }
 
-    /// BV8: a sweep settles all that the dead have linked.
+    /// Checks that a sweep has settled every block that a dead session had linked.
     fn check_holder(&mut self, place: RemoteAddr) -> Result<(), BatchError> {
         let holder = self.read(place.word_at(HOLDER_WORD), 1)?[0];
         if holder != SETTLED {
             let how = format!("the block at {place} is not settled; holder {holder:#x}");
-            self.complain("sweeping", how);
+            self.report_violation("sweeping", how);
         }
         Ok(())
     }

@@ -1,45 +1,46 @@
-//! Pages along their links, and all that they refer to.
+//! Walks the pages along their links and reads all that they refer to.
 
 use std::collections::BTreeSet;
 
-use farleaf_block::{Copied, FatPointer};
+use farleaf_base::RemoteAddr;
 use farleaf_byte_index::load::page_shape;
 use farleaf_executor::block_on;
 use farleaf_fabric::{Batch, BatchError};
-use farleaf_page::{Fence, Outside, PageImage, Reference, Unread};
-use farleaf_region::allocation::ChunkTable;
-use farleaf_region::catalog::CatalogEntry;
-use farleaf_region::chunk::ChunkEntry;
-use farleaf_types::RemoteAddr;
+use farleaf_leaf::blobs::{CopyOutcome, FatPointer};
+use farleaf_leaf::strings::{Fence, Outside, PageImage, Reference, Unread};
+use farleaf_pool::allocation::ChunkTable;
+use farleaf_pool::catalog::CatalogEntry;
+use farleaf_pool::chunk::ChunkEntry;
 
-use super::Judge;
+use super::TableCheck;
 
-/// The pages of a table that cover its keys.
+/// Pages of a table that cover its keys.
 #[derive(Default)]
 pub(super) struct Chain {
     pub(super) pages: BTreeSet<RemoteAddr>,
-    /// What they refer to.
+    /// References that these pages contain.
     pub(super) linked: Vec<FatPointer>,
 }
 
-impl Judge<'_> {
-    /// D6, D8, BV1: follows the links from the first page that the table ever had.
+impl TableCheck<'_> {
+    /// Follows the links from the first page that the table ever had and checks each page (LEAF-6,
+    /// LEAF-8).
     pub(super) fn walk(&mut self, entry: &CatalogEntry) -> Result<Chain, BatchError> {
         let mut chain = Chain::default();
         let (mut addr, mut due) = (entry.record.first_leaf.place(), Fence::START);
         let mut met = BTreeSet::new();
         loop {
             if addr.is_null() || !met.insert(addr) {
-                self.complain("tiling", format!("the links end at {addr}, before {due:?}"));
+                self.report_violation("tiling", format!("the links end at {addr}, before {due:?}"));
                 return Ok(chain);
             }
             let words = self.read(self.geometry.lock(addr), self.geometry.page_size_words())?;
             if words[0] != 0 {
-                self.complain("locks", format!("page {addr} is locked: {:#x}", words[0]));
+                self.report_violation("locks", format!("page {addr} is locked: {:#x}", words[0]));
             }
             let image = PageImage::new(self.geometry, &words[1..]);
             if !image.is_intact(addr, self.table) {
-                self.complain("tiling", format!("page {addr} is not intact"));
+                self.report_violation("tiling", format!("page {addr} is not intact"));
                 return Ok(chain);
             }
             let link = image.link().place();
@@ -55,11 +56,11 @@ impl Judge<'_> {
             let low = image.whole_fence(image.low(), &outside).expect(read);
             if low != due || high <= low {
                 let how = format!("page {addr} covers {low:?} to {high:?}, and {due:?} is due");
-                self.complain("tiling", how);
+                self.report_violation("tiling", how);
             }
             if !is_sound(image, (&low, &high), &outside).expect(read) {
                 let how = format!("page {addr} has keys twice, or beyond its fences");
-                self.complain("tiling", how);
+                self.report_violation("tiling", how);
             }
             chain.pages.insert(addr);
             if high == Fence::End {
@@ -69,7 +70,7 @@ impl Judge<'_> {
         }
     }
 
-    /// BV1: all that a page refers to is whole; `None`: it is not.
+    /// Reads all strings that a page refers to; `None` if one is not intact.
     fn read_all(
         &mut self,
         addr: RemoteAddr,
@@ -80,7 +81,7 @@ impl Judge<'_> {
         for reference in image.references() {
             let Some((pointer, string)) = self.string(reference) else {
                 let how = format!("page {addr} refers to {reference:?}, which is not whole");
-                self.complain("strings", how);
+                self.report_violation("strings", how);
                 return None;
             };
             assert!(outside.insert(reference, &string), "its sum was right");
@@ -95,12 +96,12 @@ impl Judge<'_> {
         let sum = (reference.size_bytes, reference.checksum);
         let blocks = self.blocks();
         let read = blocks.read(&mut batch, pointer, sum, &mut string);
-        let is_whole = block_on(read, || 0).ok()? == Copied::Whole;
+        let is_whole = block_on(read, || 0).ok()? == CopyOutcome::Whole;
         is_whole.then_some((pointer, string))
     }
 
-    /// W3: of chunks that splits take from, pages are in the chain, or free, or left behind by who
-    /// replaced them.
+    /// Checks that each page in chunks from which splits allocate is in the chain, free, or left
+    /// behind by the operation that replaced it.
     pub(super) fn account_for_pages(
         &mut self,
         entry: &CatalogEntry,
@@ -119,13 +120,13 @@ impl Judge<'_> {
                 let is_free = chunk.free.contains(piece);
                 let is_used = page == first || chain.pages.contains(&page);
                 if is_free && is_used {
-                    self.complain("leaks", format!("page {page} is free and linked"));
+                    self.report_violation("leaks", format!("page {page} is free and linked"));
                 } else if !is_free && !is_used {
                     let words =
                         self.read(self.geometry.state(page), self.geometry.image_size_words())?;
                     let image = PageImage::new(self.geometry, &words);
                     if !image.is_retired() || image.link().place().is_null() {
-                        self.complain("leaks", format!("page {page} is lost"));
+                        self.report_violation("leaks", format!("page {page} is lost"));
                     }
                 }
             }
@@ -134,7 +135,7 @@ impl Judge<'_> {
     }
 }
 
-/// Whether a page's keys ascend, each once, between its fences.
+/// Returns whether a page's keys ascend, are distinct, and lie between its fences.
 fn is_sound(
     image: PageImage<'_>,
     (low, high): (&Fence, &Fence),

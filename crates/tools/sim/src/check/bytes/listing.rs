@@ -1,17 +1,17 @@
-//! What lists the pages of a table (BT1 to BT5).
+//! Checks the listing of a table's pages.
 
+use farleaf_base::RemoteAddr;
 use farleaf_byte_index::rf_tree::{ListedPage, counts, listing_of};
 use farleaf_byte_index::snapshot::read_directory;
 use farleaf_executor::block_on;
 use farleaf_fabric::BatchError;
-use farleaf_page::{PageImage, Value};
-use farleaf_region::catalog::{CatalogEntry, EntryState};
-use farleaf_types::RemoteAddr;
+use farleaf_leaf::strings::{PageImage, Value};
+use farleaf_pool::catalog::{CatalogEntry, EntryState};
 
-use super::Judge;
+use super::TableCheck;
 
-impl Judge<'_> {
-    /// BT2: whatever is listed and counts is a page of the table, retired or not.
+impl TableCheck<'_> {
+    /// Checks that every listed page that counts belongs to the table, retired or not.
     pub(super) fn check_listing(
         &mut self,
         entry: &CatalogEntry,
@@ -20,9 +20,9 @@ impl Judge<'_> {
         let id = listing_of(self.table);
         let is_live = |it: &&CatalogEntry| it.record.id == id && it.state == EntryState::Live;
         let listing = entries.iter().find(is_live);
-        let judged = listing.and_then(|it| Some((it, Judge::of(self.keeper, it)?)));
+        let judged = listing.and_then(|it| Some((it, TableCheck::of(self.keeper, it)?)));
         let Some((listing, mut judge)) = judged else {
-            self.complain("listing", "nothing lists the pages of a live table");
+            self.report_violation("listing", "nothing lists the pages of a live table");
             return Ok(());
         };
         let layout = &self.keeper.layout;
@@ -36,7 +36,7 @@ impl Judge<'_> {
         let generation = match block_on(root, || 0) {
             Ok(directory) => directory.generation(),
             Err(error) => {
-                self.complain("listing", format!("the root cannot be read: {error}"));
+                self.report_violation("listing", format!("the root cannot be read: {error}"));
                 return Ok(());
             }
         };
@@ -50,7 +50,7 @@ impl Judge<'_> {
         Ok(())
     }
 
-    /// What the records of a page of a listing name that counts.
+    /// Returns the pages that the records of a valid page of a listing name.
     fn listed_in(&self, page: RemoteAddr, generation: u16) -> Result<Vec<RemoteAddr>, BatchError> {
         let words = self.read(self.geometry.state(page), self.geometry.image_size_words())?;
         let image = PageImage::new(self.geometry, &words);
@@ -67,7 +67,7 @@ impl Judge<'_> {
         let words = self.read(self.geometry.state(addr), self.geometry.image_size_words())?;
         let image = PageImage::new(self.geometry, &words);
         if !image.is_intact(addr, self.table) {
-            self.complain("listing", format!("{addr} is listed, and no page is there"));
+            self.report_violation("listing", format!("{addr} is listed, and no page is there"));
         }
         Ok(())
     }

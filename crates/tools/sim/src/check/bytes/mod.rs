@@ -1,20 +1,20 @@
-//! Tables of byte strings, when nobody works any more and all was swept: pages tile the keys (D6),
-//! none is locked (D8), and every page and every value block is referred to once, or free (BV1 to
-//! BV10, W3).
+//! Checks tables of byte strings at the end of a run, after the last sweep: pages tile the keys
+//! (LEAF-6), no page is locked (LEAF-8), and every page and value block has one reference or is
+//! free.
 
 mod blocks;
 mod chain;
 mod listing;
 
-use farleaf_block::BlockAccess;
+use farleaf_base::{BLOCK_SIZE_BYTES, TableId, WordAddr};
 use farleaf_executor::block_on;
 use farleaf_fabric::{Batch, BatchError, Endpoint};
 use farleaf_index::LayerKind;
-use farleaf_node::sweep::Keeper;
-use farleaf_page::PageGeometry;
-use farleaf_region::allocation::ChunkTable;
-use farleaf_region::catalog::{CatalogEntry, EntryState, TableKind};
-use farleaf_types::{BLOCK_SIZE_BYTES, TableId, WordAddr};
+use farleaf_leaf::blobs::BlockAccess;
+use farleaf_leaf::strings::PageGeometry;
+use farleaf_node::sweep::MemoryMaintainer;
+use farleaf_pool::allocation::ChunkTable;
+use farleaf_pool::catalog::{CatalogEntry, EntryState, TableKind};
 
 use super::Violation;
 use crate::fabric::endpoint::StillEndpoint;
@@ -22,15 +22,15 @@ use crate::fabric::endpoint::StillEndpoint;
 /// Checks every live table of byte strings.
 ///
 /// # Errors
-/// The fabric failed, which it does not.
+/// The fabric failed, which the simulated one does not do.
 pub fn check(
-    keeper: &Keeper<StillEndpoint>,
+    keeper: &MemoryMaintainer<StillEndpoint>,
     entries: &[CatalogEntry],
     chunks: &ChunkTable,
 ) -> Result<Vec<Violation>, BatchError> {
     let mut found = Vec::new();
     for entry in entries.iter().filter(|it| it.state == EntryState::Live) {
-        let Some(mut judge) = Judge::of(keeper, entry) else {
+        let Some(mut judge) = TableCheck::of(keeper, entry) else {
             continue;
         };
         let chain = judge.walk(entry)?;
@@ -46,17 +46,17 @@ pub fn check(
     Ok(found)
 }
 
-/// Who looks at one table.
-struct Judge<'a> {
-    keeper: &'a Keeper<StillEndpoint>,
+/// Check of one table.
+struct TableCheck<'a> {
+    keeper: &'a MemoryMaintainer<StillEndpoint>,
     geometry: PageGeometry,
     table: TableId,
     found: Vec<Violation>,
 }
 
-impl<'a> Judge<'a> {
-    /// Of a table of byte strings.
-    fn of(keeper: &'a Keeper<StillEndpoint>, entry: &CatalogEntry) -> Option<Self> {
+impl<'a> TableCheck<'a> {
+    /// Prepares the check of a table of byte strings.
+    fn of(keeper: &'a MemoryMaintainer<StillEndpoint>, entry: &CatalogEntry) -> Option<Self> {
         let TableKind::Bytes {
             page_size_blocks, ..
         } = entry.record.kind
@@ -72,7 +72,7 @@ impl<'a> Judge<'a> {
         })
     }
 
-    fn complain(&mut self, promise: &'static str, how: impl AsRef<str>) {
+    fn report_violation(&mut self, promise: &'static str, how: impl AsRef<str>) {
         let how = format!("table {}: {}", self.table.0, how.as_ref());
         self.found.push(Violation::new(promise, how));
     }

@@ -1,60 +1,64 @@
-//! Whether the operations on one key can be put in an order that explains all answers and keeps
-//! who was answered before the other was called.
+//! Decides whether the operations on one key are linearizable: some order explains all answers and
+//! keeps the order of operations that did not overlap.
 //!
-//! The search is Wing and Gong's with Lowe's memory of what was tried ("Testing for
-//! linearizability", 2016): take an operation that nobody unplaced had finished before, see whether
-//! its answer fits the value, go on; a set of placed operations and a value that failed once is not
-//! tried again. Two observations keep it short. Every write of a run writes another value and every
-//! answered change tells what it found, so that mostly one order is possible at all. And a read
-//! whose answer fits can be placed at once: it stands in nobody's way.
+//! The algorithm is Wing and Gong's search with Lowe's memory of tried states ("Testing for
+//! linearizability", 2016). It takes an operation before whose call no unplaced operation had
+//! finished, checks its answer against the value, and goes on. A set of placed operations with a
+//! value that failed once is not tried again.
+//!
+//! Two properties of the runs keep the search short:
+//!
+//! - Every write of a run writes a distinct value, and every answered change returns what it found,
+//!   so that mostly only one order is possible.
+//! - A read whose answer fits can be placed at once: it excludes no other order.
 
 use std::collections::HashSet;
 
-/// What one operation did to one key.
+/// Effect of one operation on one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// It found this.
+    /// Found this value, or none.
     Read(Option<u64>),
-    /// It found something, it does not say what.
+    /// Found some value, which it does not return.
     Found,
-    /// It found something and removed it.
+    /// Found some value and removed it.
     Removed,
-    /// It found one thing and left another.
+    /// Found one state and left another.
     Change {
-        /// Before.
+        /// State before.
         from: Option<u64>,
-        /// After.
+        /// State after.
         to: Option<u64>,
     },
-    /// It found something or nothing, does not say what, and left this.
+    /// Found a value or none, does not return which value, and left this state.
     Wrote {
-        /// Whether there was something.
+        /// Whether there was a value.
         was_present: bool,
-        /// After.
+        /// State after.
         to: Option<u64>,
     },
-    /// It removed whatever it found.
+    /// Removed whatever it found.
     Cleared,
-    /// It may have happened, or may still happen, at any time after its call.
+    /// May have happened, or may still happen, at any time after its call.
     Perhaps(Attempt),
 }
 
 /// An operation without an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attempt {
-    /// Writes whatever it finds.
+    /// Writes in any case.
     Put(u64),
-    /// Writes if it finds nothing.
+    /// Writes if the key is absent.
     Insert(u64),
-    /// Writes if it finds something.
+    /// Writes if the key is present.
     Update(u64),
-    /// Removes.
+    /// Removes the key.
     Delete,
-    /// Replaces what it expects.
+    /// Replaces the expected value.
     Swap {
-        /// What.
+        /// Expected value.
         expected: Option<u64>,
-        /// By what.
+        /// New value.
         new: Option<u64>,
     },
 }
@@ -62,16 +66,16 @@ pub enum Attempt {
 /// One operation on one key.
 #[derive(Clone, Copy, Debug)]
 pub struct KeyEvent {
-    /// When it was called.
+    /// Moment of the call.
     pub called: u64,
-    /// When it was answered; `u64::MAX`: never.
+    /// Moment of the answer; `u64::MAX` if there was none.
     pub answered: u64,
-    /// What it did.
+    /// Effect of the operation.
     pub effect: Effect,
 }
 
 impl Effect {
-    /// Whether it can happen when this is the value before.
+    /// Returns whether the operation can happen when this is the value before it.
     fn fits(self, value: Option<u64>) -> bool {
         match self {
             Self::Read(found) | Self::Change { from: found, .. } => found == value,
@@ -81,7 +85,7 @@ impl Effect {
         }
     }
 
-    /// The value after it.
+    /// Returns the value after the operation.
     fn apply(self, value: Option<u64>) -> Option<u64> {
         match self {
             Self::Read(_) | Self::Found => value,
@@ -103,7 +107,7 @@ impl Effect {
     }
 }
 
-/// Whether some order explains all these operations on a key that held `initial`.
+/// Returns whether some order explains all operations on a key that had the value `initial`.
 pub fn is_linearizable(events: &[KeyEvent], initial: Option<u64>) -> bool {
     let mut events = events.to_vec();
     events.sort_by_key(|event| event.called);
@@ -117,7 +121,7 @@ pub fn is_linearizable(events: &[KeyEvent], initial: Option<u64>) -> bool {
 
 struct Search {
     events: Vec<KeyEvent>,
-    /// Bit per event.
+    /// Bit per event: whether it is placed.
     placed: Vec<u64>,
     tried: HashSet<(Vec<u64>, Option<u64>)>,
 }
@@ -133,7 +137,7 @@ impl Search {
 
     fn go_on(&mut self, value: Option<u64>) -> bool {
         let mut placed_reads = Vec::new();
-        // Reads that fit, as long as there are any.
+        // First take the reads that fit, as long as there are any.
         while let Some(index) = self.next_read(value) {
             self.flip(index);
             placed_reads.push(index);
@@ -145,8 +149,8 @@ impl Search {
         found
     }
 
-    /// The moment by which some unplaced operation has been answered: only what was called before
-    /// it can come next.
+    /// Returns the earliest answer of an unplaced operation: only an operation called before it can
+    /// come next.
     fn horizon(&self) -> u64 {
         let unplaced = (0..self.events.len()).filter(|index| !self.is_placed(*index));
         let due = unplaced.filter(|index| self.events[*index].effect.must_happen());
@@ -167,7 +171,7 @@ impl Search {
     fn place_change(&mut self, value: Option<u64>) -> bool {
         let horizon = self.horizon();
         if horizon == 0 {
-            // All that was answered is placed.
+            // All answered operations are placed.
             return true;
         }
         if !self.tried.insert((self.placed.clone(), value)) {
@@ -183,7 +187,7 @@ impl Search {
                 continue;
             }
             let next = effect.apply(value);
-            // What may have happened and would have changed nothing need not have.
+            // An unanswered operation that would change nothing need not have happened.
             if !effect.must_happen() && next == value {
                 continue;
             }
@@ -260,7 +264,7 @@ mod tests {
         assert!(!is_linearizable(&twice, None), "once only");
     }
 
-    /// The oracle: tries every order of every subset that has all that was answered.
+    /// Test oracle: tries every order of every subset that has all answered operations.
     fn by_brute_force(events: &[KeyEvent], value: Option<u64>) -> bool {
         if !events.iter().any(|event| event.effect.must_happen()) {
             return true;
@@ -296,13 +300,14 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(4000))]
 
-        /// The search and the oracle agree on small histories, of which about half are sound.
+        /// Promise: the search and the oracle agree on small histories, about half of which are
+        /// linearizable.
         #[test]
         fn the_search_agrees_with_brute_force(
             drawn in prop::collection::vec((0_u64..20, 1_u64..8, any_effect()), 0..7),
             initial in prop::option::of(1_u64..4),
         ) {
-            // Moments are distinct, as those of a history are.
+            // Moments are distinct, like those of a history.
             let events: Vec<KeyEvent> = (0..)
                 .zip(drawn)
                 .map(|(index, (called, duration, effect)): (u64, _)| {

@@ -1,34 +1,35 @@
-//! Clients: who may still do something (F5, F6), and what was executed for whom (F9).
+//! Clients: which are connected or fenced (FABRIC-5, FABRIC-6), and what was executed for each
+//! (FABRIC-9).
 
 use std::collections::BTreeSet;
 
+use farleaf_base::{NodeId, WORD_SIZE_BYTES};
 use farleaf_fabric::{Cost, ProtocolPhase, Verb, VerbKind};
-use farleaf_types::{NodeId, WORD_SIZE_BYTES};
 
 use super::{ClientId, World};
 
-/// What may become of a client's verbs.
+/// State of a client's connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientLife {
-    /// They take effect.
+    /// Verbs take effect.
     Connected,
-    /// Its connection broke: what it posts fails, with nothing done.
+    /// The connection broke: batches fail without an effect.
     Broken,
-    /// F6: no verb of it takes effect any more.
+    /// The client is fenced: none of its verbs takes effect anymore (FABRIC-6).
     Fenced,
 }
 
-/// How far a client is.
+/// Progress of a client in a protocol.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Progress {
-    /// It is one that somebody else began, who died (R6).
+    /// Whether it continues a protocol run that a dead client began.
     pub is_adopting: bool,
-    /// Its phase.
+    /// Phase of the protocol.
     pub phase: ProtocolPhase,
 }
 
 impl World {
-    /// A new client.
+    /// Creates a client.
     pub fn add_client(&mut self) -> ClientId {
         self.clients.push(ClientLife::Connected);
         self.executed.push(Cost::default());
@@ -36,12 +37,12 @@ impl World {
         ClientId(self.clients.len() as u32 - 1)
     }
 
-    /// What may become of a client's verbs.
+    /// Returns the state of a client's connection.
     pub fn life(&self, client: ClientId) -> ClientLife {
         self.clients[client.0 as usize]
     }
 
-    /// How far a client is.
+    /// Returns the progress of a client.
     pub fn progress(&self, client: ClientId) -> Progress {
         self.progress[client.0 as usize]
     }
@@ -56,18 +57,19 @@ impl World {
         }
     }
 
-    /// BL4: a client has searched by a part of an old root.
+    /// Records that a client has searched with a part of an old root.
     pub(in crate::fabric) fn note_stale_part(&mut self, client: ClientId) {
         self.note(|| format!("client {} has searched by a part of an old root", client.0));
         self.stale_parts.push(client);
     }
 
-    /// Clients that have searched by parts of old roots.
+    /// Returns the clients that have searched with parts of old roots.
     pub fn stale_parts(&self) -> &[ClientId] {
         &self.stale_parts
     }
 
-    /// BV2: a client has met a string that had changed. Who is fenced is waited for no more.
+    /// Records that a client has read a string that had been overwritten. Fenced clients do not
+    /// count: reuse does not wait for them.
     pub(in crate::fabric) fn note_stale_string(&mut self, client: ClientId) {
         if self.life(client) == ClientLife::Connected {
             self.note(|| format!("client {} has met a string that had changed", client.0));
@@ -75,18 +77,20 @@ impl World {
         }
     }
 
-    /// Who has met strings that had changed, as often as they have.
+    /// Returns the clients that have read overwritten strings, once per time.
     pub fn stale_strings(&self) -> &[ClientId] {
         &self.stale_strings
     }
 
-    /// What has been executed for a client, counted apart from what its endpoint is told (F9).
-    /// Retries and leaves are for the layers above to know. A modelled world counts verbs alone.
+    /// Returns what has been executed for a client, counted separately from what its endpoint
+    /// reports (FABRIC-9). Only the layers above know retries and leaves. A modelled world counts
+    /// only verbs.
     pub fn executed(&self, client: ClientId) -> Cost {
         self.executed[client.0 as usize]
     }
 
-    /// Batches of a client that are not complete, whoever waits for them.
+    /// Returns the number of batches of a client that are not complete, whether or not a task waits
+    /// for them.
     pub fn in_flight_count(&self, client: ClientId) -> usize {
         let flights = self.flights.values();
         let own = flights.filter(|flight| flight.client == client && !flight.is_complete);
@@ -97,18 +101,18 @@ impl World {
         self.executed[client.0 as usize].verbs += verb_count;
     }
 
-    /// F6: no verb of the client takes effect after this.
+    /// Fences a client: none of its verbs takes effect after this (FABRIC-6).
     pub fn fence(&mut self, client: ClientId) {
         self.disconnect(client, ClientLife::Fenced);
     }
 
-    /// The client's connection breaks: what is in flight is cut off here and has an unknown
-    /// outcome, what it posts later fails.
+    /// Breaks a client's connection: the outcome of batches in flight is unknown, and later batches
+    /// fail.
     pub fn break_connection(&mut self, client: ClientId) {
         self.disconnect(client, ClientLife::Broken);
     }
 
-    /// A node restarts with empty memory: all connections break first.
+    /// Restarts a node with empty memory, after all connections have broken.
     pub fn lose_node(&mut self, node: NodeId) {
         for client in 0..self.clients.len() as u32 {
             self.break_connection(ClientId(client));
@@ -133,7 +137,7 @@ impl World {
     }
 }
 
-/// F9: what an endpoint counts for a batch of which so many verbs were executed.
+/// Returns what an endpoint counts for a batch of which this many verbs were executed (FABRIC-9).
 pub(in crate::fabric) fn cost_of(verbs: &[Verb], executed_count: usize) -> Cost {
     let nodes: BTreeSet<NodeId> = verbs.iter().map(|verb| verb.addr.node()).collect();
     let mut cost = Cost {
@@ -148,7 +152,7 @@ pub(in crate::fabric) fn cost_of(verbs: &[Verb], executed_count: usize) -> Cost 
     cost
 }
 
-/// F9: words of a verb have taken effect. An atomic has but one.
+/// Counts words of a verb that have taken effect (FABRIC-9). An atomic has only one.
 pub(super) fn count_effect(executed: &mut Cost, kind: VerbKind, word_count: usize) {
     let bytes = word_count as u64 * WORD_SIZE_BYTES;
     match kind {

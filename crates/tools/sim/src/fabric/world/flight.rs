@@ -3,40 +3,41 @@
 use std::collections::BTreeMap;
 use std::task::Waker;
 
+use farleaf_base::NodeId;
 use farleaf_fabric::{BatchError, BatchErrorKind, Cost, Verb, VerbKind};
-use farleaf_types::NodeId;
 
 use super::client::{cost_of, count_effect};
 use super::memory::execute;
-use super::{ClientId, ClientLife, Due, NodeLife, TaskId, World};
+use super::{ClientId, ClientLife, DueEvent, NodeLife, TaskId, World};
 use crate::fabric::schedule::{self, Piece};
 
-/// A batch in flight.
+/// Batch in flight.
 #[derive(Debug)]
-pub(super) struct Flight {
+pub(super) struct PostedBatch {
     pub(super) client: ClientId,
     task: Option<TaskId>,
     pub(super) verbs: Vec<Verb>,
     words: Vec<u64>,
     pub(super) pieces: Vec<Piece>,
-    /// Which pieces have taken effect.
+    /// Whether each piece has taken effect.
     pub(super) is_done: Vec<bool>,
-    /// How it ends: the verb that is refused, or nothing.
+    /// Verb that is refused, if any, with which the batch ends.
     refused: Option<usize>,
-    /// Or it is not posted at all, to a node that has left.
+    /// Error of a batch that is not posted, since it goes to a node that has left.
     unreachable: Option<BatchError>,
-    /// The first verb whose node was lost before the batch was complete.
+    /// First verb whose node was lost before the batch was complete.
     lost: Option<usize>,
-    /// It was cut: so many verbs are whole.
+    /// Number of complete verbs, if the batch was cut.
     pub(super) cut: Option<usize>,
     pub(super) is_complete: bool,
-    /// The future that waits for it: the task may have several, and ask only those that are woken.
+    /// Waker of the future that waits for the batch: a task may have several futures, and polls
+    /// only those that are woken.
     waker: Option<Waker>,
 }
 
-/// What a batch brought back.
+/// Result of a batch.
 #[derive(Debug)]
-pub(in crate::fabric) struct Landed {
+pub(in crate::fabric) struct BatchOutcome {
     pub(in crate::fabric) words: Vec<u64>,
     pub(in crate::fabric) cost: Cost,
     pub(in crate::fabric) result: Result<(), BatchError>,
@@ -58,7 +59,7 @@ impl World {
         self.next_flight += 1;
         self.locks.note_posted(self.now, client);
         let is_connected = self.life(client) == ClientLife::Connected;
-        // Who has been fenced has no connection to any node (F6), whether there is one or not.
+        // A fenced client has no connection to any node (FABRIC-6), whether the node exists or not.
         let unreachable = self.unreachable(&verbs).filter(|_| is_connected);
         if unreachable.is_none() {
             self.executed[client.0 as usize] += cost_of(&verbs, 0);
@@ -69,16 +70,16 @@ impl World {
         let (pieces, landed) = schedule::draw(accepted, departed, &self.freedoms, &mut self.random);
         if is_connected && unreachable.is_none() {
             for (piece_index, piece) in pieces.iter().enumerate() {
-                self.schedule(piece.at, Due::Piece { batch, piece_index });
+                self.schedule(piece.at, DueEvent::Piece { batch, piece_index });
             }
             self.tell_watchers(client, &verbs, &pieces);
         }
         let back = landed + self.freedoms.latency(&mut self.random);
-        self.schedule(back, Due::Complete { batch });
+        self.schedule(back, DueEvent::Complete { batch });
         let is_done = vec![false; pieces.len()];
         self.flights.insert(
             batch,
-            Flight {
+            PostedBatch {
                 client,
                 task,
                 verbs,
@@ -150,9 +151,9 @@ impl World {
         });
     }
 
-    /// F5: what took effect is, on each node, a prefix of the WRITEs and atomics, plus any words of
-    /// the next WRITE. Atomics that later verbs to their node have overtaken belong to the prefix
-    /// and take effect now.
+    /// Cuts a batch (FABRIC-5): on each node, a prefix of the WRITEs and atomics has taken effect,
+    /// plus any words of the next WRITE. Atomics that later verbs to their node have overtaken
+    /// belong to the prefix and take effect now.
     pub(super) fn cut(&mut self, batch: u64) {
         let Some(flight) = self.flights.get(&batch) else {
             return;
@@ -191,7 +192,7 @@ impl World {
         });
         flight.cut = Some(whole.count());
         let at = self.now;
-        self.schedule(at, Due::Complete { batch });
+        self.schedule(at, DueEvent::Complete { batch });
     }
 
     pub(super) fn complete(&mut self, batch: u64) -> Option<TaskId> {
@@ -200,7 +201,7 @@ impl World {
             return None;
         }
         let accepted_count = flight.refused.unwrap_or(flight.verbs.len());
-        // What was not answered before is not answered any more.
+        // Verbs that were not answered before the loss are not answered anymore.
         let is_lost = |verb: &Verb| {
             let life = self.node_lives.get(usize::from(verb.addr.node().0));
             life == Some(&NodeLife::Lost)
@@ -213,7 +214,7 @@ impl World {
         self.fingerprint.add(self.now ^ batch << 40);
         let task = flight.task;
         if task.is_none() {
-            // Nobody asks what it brought (F10).
+            // No task waits for the result (FABRIC-10).
             self.flights.remove(&batch);
         }
         task
@@ -226,10 +227,10 @@ impl World {
         }
     }
 
-    /// What a batch brought back, once it is complete.
-    pub(in crate::fabric) fn take_landed(&mut self, batch: u64) -> Option<Landed> {
+    /// Takes the result of a batch, once it is complete.
+    pub(in crate::fabric) fn take_outcome(&mut self, batch: u64) -> Option<BatchOutcome> {
         if self.modelled.is_some() {
-            return self.take_landed_modelled(batch);
+            return self.take_outcome_modelled(batch);
         }
         if !self.flights.get(&batch)?.is_complete {
             return None;
@@ -255,7 +256,7 @@ impl World {
         } else {
             Ok(())
         };
-        Some(Landed {
+        Some(BatchOutcome {
             words: flight.words,
             cost,
             result,

@@ -1,76 +1,77 @@
-//! Leaf locks in the hands of the node's agent: how many at once, and for how long.
+//! Leaf locks that the node's agent holds: how many at once, and for how long.
 //!
-//! They are found by what takes effect, not by what the agent says: a CAS from 0 takes one, so does
-//! the WRITE of a whole leaf that begins with the agent's owner word, and a WRITE of anything else
-//! over the word gives it back. A lock that is taken over from the dead is not among them: who
-//! waits for that one waits for the dead (D8).
+//! The watch sees effects, not what the agent reports. A lock begins with a CAS from 0, or with the
+//! WRITE of a whole leaf that begins with the agent's owner word. It ends with a WRITE of anything
+//! else over that word. Locks taken over from dead owners do not count: an operation that waits for
+//! one waits for the dead owner (LEAF-8).
 
 use core::ops::Range;
 use std::collections::BTreeMap;
 
+use farleaf_base::{NodeId, OwnerWord, WordAddr};
 use farleaf_fabric::{Verb, VerbKind};
-use farleaf_types::{NodeId, OwnerWord, WordAddr};
 
 use super::{ClientId, Nanos, World};
 use crate::plant::LEAF_SIZE_WORDS_MIN;
 
-/// The worst of the holdings of leaf locks that a watched client gave back.
+/// Maxima over all leaf locks that a watched client has released.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Holding {
-    /// Locks that were given back.
+pub struct LockHolding {
+    /// Number of released locks.
     pub count: u64,
-    /// Most locks of leaves held at once that others may know.
+    /// Most locks held at once on leaves that other sessions can reach.
     pub taken_count_max: usize,
-    /// The same of leaves that are being made, which nothing links to yet.
+    /// Most locks held at once on new leaves, to which no link leads yet.
     pub made_count_max: usize,
-    /// Most batches in which one lock was held, the first and the last one among them.
+    /// Most batches during which one lock was held, including the first and the last one.
     pub batch_count_max: u64,
-    /// The longest that one was held.
+    /// Longest time for which a lock was held.
     pub held_ns_max: Nanos,
-    /// The longest of that in which no batch of the client was under way. A batch is under way
-    /// until its client has picked it up, so it is no time in which the client could not run.
+    /// Longest part of such a time in which no batch of the client was in flight. A batch counts as
+    /// in flight until its client has picked up the result, so time in which the client could not
+    /// run is not included.
     pub idle_ns_max: Nanos,
 }
 
-/// A lock in the client's hands.
+/// Lock that the client holds.
 #[derive(Clone, Copy, Debug)]
-struct Held {
+struct HeldLock {
     is_made: bool,
     since: Nanos,
-    /// The number of the batch that took it.
+    /// Number of the batch that took the lock.
     batch: u64,
     /// Idle time of the client until then.
     idle_ns: Nanos,
 }
 
-/// A client that is watched, and what it holds.
+/// Client under watch, with its locks.
 #[derive(Debug)]
-struct Watched {
+struct WatchedClient {
     client: ClientId,
     owner: u64,
-    /// Leaves lie from this word of every node on.
+    /// First word of the leaves, on every node.
     leaves_from: u64,
-    held: BTreeMap<(NodeId, u64), Held>,
-    /// Batches that it has posted, and of these, that it has picked up.
+    held: BTreeMap<(NodeId, u64), HeldLock>,
+    /// Batches that the client has posted, and those whose result it has picked up.
     posted_count: u64,
     picked_up_count: u64,
-    /// When it last had none under way, and how long it has had none.
+    /// Start of the current idle time, and the idle time before it.
     idle_from: Nanos,
     idle_ns: Nanos,
 }
 
-/// The client that is watched, and the worst that was seen of it and of those before.
+/// Client under watch, and the maxima of this client and earlier ones.
 #[derive(Debug, Default)]
 pub(super) struct LockWatch {
-    watched: Option<Watched>,
-    worst: Holding,
+    watched: Option<WatchedClient>,
+    worst: LockHolding,
 }
 
 impl World {
-    /// Watches, from now on and until the client is cut off, what leaf locks it holds in the name
-    /// of `owner`. Leaves lie from the word `leaves_from` of every node on.
+    /// Watches the leaf locks that a client holds as `owner`, from now on until the client is cut
+    /// off. Leaves begin at word `leaves_from` of every node.
     pub fn watch_locks(&mut self, client: ClientId, owner: OwnerWord, leaves_from: u64) {
-        self.locks.watched = Some(Watched {
+        self.locks.watched = Some(WatchedClient {
             client,
             owner: owner.word(),
             leaves_from,
@@ -82,19 +83,19 @@ impl World {
         });
     }
 
-    /// The worst that was seen of all clients that were watched.
-    pub fn holding(&self) -> Holding {
+    /// Returns the maxima over all watched clients.
+    pub fn holding(&self) -> LockHolding {
         self.locks.worst
     }
 }
 
 impl LockWatch {
-    /// The client is cut off: what the dead hold is for a sweep.
+    /// Ends the watch of a client that is cut off: its locks are left to a sweep.
     pub(super) fn forget(&mut self, client: ClientId) {
         self.watched.take_if(|watched| watched.client == client);
     }
 
-    /// U4: locks are lost with their leaves.
+    /// Drops the locks on a lost node: they are lost with their leaves.
     pub(super) fn forget_node(&mut self, node: NodeId) {
         if let Some(watched) = &mut self.watched {
             watched.held.retain(|(other, _), _| *other != node);
@@ -117,12 +118,13 @@ impl LockWatch {
         }
     }
 
-    fn watched_as(&mut self, client: ClientId) -> Option<&mut Watched> {
+    fn watched_as(&mut self, client: ClientId) -> Option<&mut WatchedClient> {
         let watched = self.watched.as_mut();
         watched.filter(|watched| watched.client == client)
     }
 
-    /// Words of a verb of a client have taken effect; `data` is the verb's, as it is after that.
+    /// Records that words of a client's verb have taken effect; `data` is the verb's data after
+    /// that.
     pub(super) fn note_effect(
         &mut self,
         (now, client): (Nanos, ClientId),
@@ -168,9 +170,9 @@ fn place(addr: WordAddr) -> (NodeId, u64) {
     (addr.node(), addr.index())
 }
 
-impl Watched {
+impl WatchedClient {
     fn take(&mut self, place: (NodeId, u64), is_made: bool, now: Nanos) {
-        let held = Held {
+        let held = HeldLock {
             is_made,
             since: now,
             batch: self.posted_count,
@@ -179,7 +181,7 @@ impl Watched {
         self.held.insert(place, held);
     }
 
-    fn give_back(&mut self, place: (NodeId, u64), now: Nanos, worst: &mut Holding) {
+    fn give_back(&mut self, place: (NodeId, u64), now: Nanos, worst: &mut LockHolding) {
         let Some(held) = self.held.remove(&place) else {
             return;
         };

@@ -1,37 +1,37 @@
-//! The nodes' memory, and what verbs do to it.
+//! Memory of the nodes, and the effects of verbs on it.
 
+use farleaf_base::{NodeId, WordAddr};
 use farleaf_fabric::{Verb, VerbKind};
-use farleaf_types::{NodeId, WordAddr};
 
 use super::World;
 
 impl World {
-    /// F7.
+    /// Returns whether a verb is inside its node's memory (FABRIC-7).
     pub(in crate::fabric) fn is_inside(&self, verb: &Verb) -> bool {
-        let size = self.region_word_count(verb.addr.node());
+        let size = self.memory_word_count(verb.addr.node());
         let end = verb.addr.index().checked_add(verb.word_count.into());
         matches!((size, end), (Some(size), Some(end)) if end <= size)
     }
 
-    /// Size of a node's region.
-    pub fn region_word_count(&self, node: NodeId) -> Option<u64> {
+    /// Returns the size of a node's memory in words.
+    pub fn memory_word_count(&self, node: NodeId) -> Option<u64> {
         self.nodes
             .get(usize::from(node.0))
             .map(|words| words.len() as u64)
     }
 
-    /// How many nodes there are.
+    /// Returns the number of nodes.
     pub fn node_count(&self) -> u8 {
         self.windows.node_count()
     }
 
-    /// Memory as it is now, for audits.
+    /// Returns memory as it is now, for audits.
     pub fn words(&self, from: WordAddr, word_count: usize) -> &[u64] {
         let start = from.index() as usize;
         &self.nodes[usize::from(from.node().0)][start..start + word_count]
     }
 
-    /// Lets all words of a verb take effect.
+    /// Executes all words of a verb.
     pub(super) fn execute_verb(&mut self, verb: &Verb, words: &mut [u64]) {
         let memory = &mut self.nodes[usize::from(verb.addr.node().0)];
         let all = 0..verb.word_count as usize;
@@ -45,7 +45,8 @@ impl World {
     }
 }
 
-/// Executes words of a verb on `memory`, which begins at its place; its data begins at `data`.
+/// Executes words of a verb on `memory`, which begins at the verb's address; its data begins at
+/// `data`.
 pub(in crate::fabric) fn execute(
     kind: VerbKind,
     words: &core::ops::Range<usize>,

@@ -1,54 +1,55 @@
-//! Nodes that are gone: lost ones, whose memory went with them (U4), and ones that have left (V5).
+//! Missing nodes: lost ones, whose memory is lost with them, and ones that have left the pool.
 
+use farleaf_base::NodeId;
 use farleaf_fabric::{BatchError, BatchErrorKind, Cost, Verb};
-use farleaf_types::NodeId;
 
 use super::client::{cost_of, count_effect};
-use super::flight::Flight;
+use super::flight::PostedBatch;
 use super::{ClientId, World};
 
-/// What may become of verbs to a node.
+/// State of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NodeLife {
-    /// They take effect.
+    /// Verbs to the node take effect.
     #[default]
     Here,
-    /// U4: none does any more. A batch with one of them says so; those to other nodes take effect.
+    /// The node is lost: verbs to it have no effect anymore. A batch with such a verb fails with
+    /// that error; its verbs to other nodes take effect.
     Lost,
-    /// V5: it was drained and has been stopped. Nobody has anything to do there, so a batch with a
-    /// verb to it is not posted at all.
+    /// The node was drained and has been stopped. No client needs it, so a batch with a verb to it
+    /// is not posted at all.
     Left,
 }
 
 impl World {
-    /// What may become of verbs to a node.
+    /// Returns the state of a node.
     pub fn node_life(&self, node: NodeId) -> NodeLife {
         let lives = self.node_lives.get(usize::from(node.0));
         lives.copied().unwrap_or_default()
     }
 
-    /// U4: no verb to the node takes effect from now on, and batches with such verbs that are in
-    /// flight will say that it is lost.
+    /// Loses a node: from now on no verb to it takes effect, and batches in flight with such verbs
+    /// fail with that error.
     pub fn lose_member(&mut self, node: NodeId) {
         self.node_lives[usize::from(node.0)] = NodeLife::Lost;
         self.locks.forget_node(node);
         self.note(|| format!("{node} is lost"));
     }
 
-    /// V5: the node has been stopped.
+    /// Records that a node has been stopped.
     pub fn stop_member(&mut self, node: NodeId) {
         self.node_lives[usize::from(node.0)] = NodeLife::Left;
         self.note(|| format!("{node} has left"));
     }
 
-    /// The first verb of those to a node that is not there any more as this says.
+    /// Returns the first verb to a node in this state.
     pub(super) fn first_to(&self, verbs: &[Verb], life: NodeLife) -> Option<usize> {
         verbs
             .iter()
             .position(|verb| self.node_life(verb.addr.node()) == life)
     }
 
-    /// How a batch fails that goes to a node which has left, and so is not posted.
+    /// Returns the error of a batch that is not posted, since it goes to a node that has left.
     pub(super) fn unreachable(&self, verbs: &[Verb]) -> Option<BatchError> {
         let verb = self.first_to(verbs, NodeLife::Left)?;
         let kind = BatchErrorKind::Unreachable {
@@ -58,14 +59,15 @@ impl World {
         Some(BatchError::new(kind, 0))
     }
 
-    /// How a batch fails that was complete but for what went to a lost node.
+    /// Returns the error of a batch that is complete except for verbs to a lost node.
     pub(super) fn node_lost(verbs: &[Verb], first: usize) -> BatchError {
         let node = verbs[first].addr.node();
         BatchError::new(BatchErrorKind::NodeLost { node }, first)
     }
 
-    /// F9, for a batch of which some verbs went to a lost node: words that took effect.
-    pub(super) fn cost_of_effects(flight: &Flight) -> Cost {
+    /// Returns the cost of a batch with verbs to a lost node: the words that took effect
+    /// (FABRIC-9).
+    pub(super) fn cost_of_effects(flight: &PostedBatch) -> Cost {
         let mut cost = cost_of(&flight.verbs, 0);
         for (piece, is_done) in flight.pieces.iter().zip(&flight.is_done) {
             if *is_done {
@@ -76,8 +78,8 @@ impl World {
         cost
     }
 
-    /// Does a batch at once, as if its verbs took effect at this very moment: what a node's own
-    /// processor sees of its loopback, with the world standing still.
+    /// Executes a batch at once, as if its verbs took effect at this moment: like loopback verbs of
+    /// a node's own processor, while virtual time stands still.
     pub(in crate::fabric) fn execute_now(
         &mut self,
         client: ClientId,
@@ -105,13 +107,13 @@ impl World {
         (cost, result)
     }
 
-    /// F7.
+    /// Returns the error of a verb outside its node's memory (FABRIC-7).
     pub(super) fn refusal(&self, verbs: &[Verb], index: usize) -> BatchError {
         let verb = &verbs[index];
         let kind = BatchErrorKind::Refused {
             addr: verb.addr,
             word_count: verb.word_count.into(),
-            region_word_count: self.region_word_count(verb.addr.node()),
+            memory_word_count: self.memory_word_count(verb.addr.node()),
         };
         BatchError::new(kind, index)
     }

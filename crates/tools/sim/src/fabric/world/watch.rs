@@ -1,41 +1,41 @@
-//! Tasks that wait for a moment in the middle of somebody's batch: how mishaps find the moments at
-//! which most protocols break.
+//! Tasks that wait for a moment in the middle of a client's batch. Faults use them to hit the
+//! moments at which most protocols fail.
 
 use farleaf_fabric::{ProtocolPhase, Verb, VerbKind};
 
-use super::{ClientId, ClientLife, Due, TaskId, World};
+use super::{ClientId, ClientLife, DueEvent, TaskId, World};
 use crate::fabric::schedule::Piece;
 
-/// Which batches of a client are counted.
+/// Batches of a client that count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wanted {
-    /// Those with at least so many verbs that change something.
+pub enum WantedBatches {
+    /// Batches with at least this many verbs that change memory.
     Changes(usize),
-    /// Those of a phase.
+    /// Batches of a phase.
     Phase(ProtocolPhase),
 }
 
-/// A task that waits for a moment in the middle of some batch of a client.
+/// Task that waits for a moment in the middle of a client's batch.
 #[derive(Debug)]
-pub(super) struct Watch {
+pub(super) struct BatchWatch {
     client: ClientId,
-    wanted: Wanted,
-    /// So many are still to come.
+    wanted: WantedBatches,
+    /// Number of wanted batches that are still to come.
     left: u64,
     task: TaskId,
 }
 
 impl World {
-    /// Polls the task, once, at some moment between the effects of a batch of the client: the
-    /// `number`-th, from 1, of those that are wanted; or when the client posts no more.
+    /// Polls the task once, at some moment between the effects of a batch of the client: the
+    /// `number`-th wanted one, counted from 1. Also polls it when the client posts no more.
     pub(in crate::fabric) fn watch(
         &mut self,
         task: TaskId,
         client: ClientId,
         number: u64,
-        wanted: Wanted,
+        wanted: WantedBatches,
     ) {
-        self.watches.push(Watch {
+        self.watches.push(BatchWatch {
             client,
             wanted,
             left: number,
@@ -51,8 +51,8 @@ impl World {
         let change_count = changes.count();
         let phase = self.progress(client).phase;
         let is_wanted = |wanted| match wanted {
-            Wanted::Changes(count_min) => change_count >= count_min,
-            Wanted::Phase(wanted) => phase == wanted,
+            WantedBatches::Changes(count_min) => change_count >= count_min,
+            WantedBatches::Phase(wanted) => phase == wanted,
         };
         let mut due = Vec::new();
         self.watches.retain_mut(|watch| {
@@ -65,13 +65,13 @@ impl World {
             watch.left > 0
         });
         for task in due {
-            // Verbs are equally likely, into however many pieces they are torn. The task is polled
+            // Each verb is equally likely, regardless of its number of pieces. The task is polled
             // after the piece, which was scheduled before.
             let verb = self.random.below(verbs.len().max(1) as u64) as usize;
             let of_verb: Vec<_> = pieces.iter().filter(|it| it.verb_index == verb).collect();
             let piece = self.random.below(of_verb.len().max(1) as u64) as usize;
             let at = of_verb.get(piece).map_or(self.now, |piece| piece.at);
-            self.schedule(at, Due::Poll(task));
+            self.schedule(at, DueEvent::Poll(task));
         }
     }
 
@@ -80,10 +80,10 @@ impl World {
             .into_iter()
             .partition(|watch| watch.client == client);
         self.watches = kept;
-        let released: Vec<Watch> = released;
+        let released: Vec<BatchWatch> = released;
         for watch in released {
             let now = self.now;
-            self.schedule(now, Due::Poll(watch.task));
+            self.schedule(now, DueEvent::Poll(watch.task));
         }
     }
 }

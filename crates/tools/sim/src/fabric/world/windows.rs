@@ -1,29 +1,29 @@
-//! Windows: memory of clients that their node writes into (F10).
+//! Windows: memory of clients into which their node writes (FABRIC-10).
 //!
-//! Those of all clients of a machine lie side by side in one memory behind those of the nodes,
-//! which only batches of [`World::write_window`] name.
+//! The windows of all clients of a machine are adjacent in one memory, which follows those of the
+//! nodes. Only batches of [`World::write_window`] address it.
 
 use std::collections::BTreeMap;
 
+use farleaf_base::{NodeId, WordAddr};
 use farleaf_fabric::{Batch, Verb};
-use farleaf_types::{NodeId, WordAddr};
 
-use super::{ClientId, ClientLife, Due, NodeLife, TaskId, World};
+use super::{ClientId, ClientLife, DueEvent, NodeLife, TaskId, World};
 
-/// Where windows are.
+/// Locations of windows.
 #[derive(Debug)]
 pub(super) struct WindowPlaces {
-    /// Memories that are nodes'.
+    /// Number of memories that belong to nodes.
     node_count: usize,
-    /// Whether clients get any.
+    /// Whether clients can get windows.
     are_lent: bool,
-    places: BTreeMap<ClientId, Place>,
+    places: BTreeMap<ClientId, WindowPlace>,
     /// Tasks that are polled when a word of a memory is written.
     watches: BTreeMap<(u8, u64), TaskId>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct WindowPlace {
     memory: u8,
     start: u64,
     word_count: u64,
@@ -45,12 +45,12 @@ impl WindowPlaces {
 }
 
 impl World {
-    /// From now on clients get windows that ask for them.
+    /// Gives windows to clients that request them, from now on.
     pub fn lend_windows(&mut self) {
         self.windows.are_lent = true;
     }
 
-    /// F10: whether the client has a window, or gets one of so many words now.
+    /// Returns whether the client has a window, or gets one of this many words now (FABRIC-10).
     pub(in crate::fabric) fn open_window(&mut self, client: ClientId, word_count: usize) -> bool {
         if !self.windows.are_lent {
             return false;
@@ -67,7 +67,7 @@ impl World {
         let words = &mut self.nodes[memory];
         let start = words.len();
         words.resize(start + word_count, 0);
-        let place = Place {
+        let place = WindowPlace {
             memory: memory as u8,
             start: start as u64,
             word_count: word_count as u64,
@@ -76,7 +76,8 @@ impl World {
         true
     }
 
-    /// F10: false: they are not all in the client's window, or it has no connection any more.
+    /// Reads words of the client's window (FABRIC-10). Returns false if some are outside it, or if
+    /// the client has no connection anymore.
     pub(in crate::fabric) fn read_window(
         &self,
         client: ClientId,
@@ -98,8 +99,9 @@ impl World {
         true
     }
 
-    /// F10: whether the task that is being polled is polled again when this word of the client's
-    /// window is written: in modelled worlds, whose clients have connections for ever.
+    /// Registers the task that is being polled, to be polled again when this word of the client's
+    /// window is written (FABRIC-10). Returns whether that is possible: only in modelled worlds,
+    /// whose connections never break.
     pub(in crate::fabric) fn watch_window(&mut self, client: ClientId, index: u64) -> bool {
         let place = self.windows.places.get(&client);
         let start = place.and_then(|place| Some((place.memory, place.start_of(index, 1)?)));
@@ -113,7 +115,7 @@ impl World {
         may_watch
     }
 
-    /// A verb has taken effect: who waits for that is polled.
+    /// Polls the tasks that wait for a word that a verb has written.
     pub(in crate::fabric) fn tell_window_watchers(&mut self, verb: &Verb) {
         let (memory, start) = (verb.addr.node().0, verb.addr.index());
         if usize::from(memory) < self.windows.node_count {
@@ -126,16 +128,16 @@ impl World {
         for (word, task) in watched {
             self.windows.watches.remove(&word);
             let now = self.now;
-            self.schedule(now, Due::Poll(task));
+            self.schedule(now, DueEvent::Poll(task));
         }
     }
 
-    /// F10: posts a batch of WRITEs into `of`'s window in the name of somebody on its node, who
-    /// does not wait for it; at once if the world stands still for them. Without such a window
-    /// nothing happens.
+    /// Posts a batch of WRITEs into `of`'s window on behalf of a client on its node (FABRIC-10),
+    /// which does not wait for it. The batch is executed at once if virtual time stands still for
+    /// it. Without such a window nothing happens.
     ///
     /// # Panics
-    /// A WRITE is not inside, which nobody would notice otherwise.
+    /// A WRITE is outside the window; nothing else would detect that.
     pub fn write_window(
         &mut self,
         (writer, is_still): (ClientId, bool),
@@ -171,7 +173,7 @@ impl World {
     }
 }
 
-impl Place {
+impl WindowPlace {
     fn start_of(self, index: u64, word_count: u64) -> Option<u64> {
         let end = index.checked_add(word_count)?;
         (end <= self.word_count).then_some(self.start + index)
