@@ -1,4 +1,4 @@
-//! Tells the program which commit it is built from.
+//! Passes the commit of the checkout to the program.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,8 +10,8 @@ fn main() {
         "cargo:rustc-env=FARLEAF_COMMIT={}",
         commit.as_deref().unwrap_or("unknown")
     );
-    // HEAD changes with the branch, its log with every commit. Cargo takes a file that is not there
-    // for one that has changed, and would build each time.
+    // HEAD changes with the branch, its log with every commit. Cargo counts a missing file as
+    // changed, and would build each time.
     for name in ["HEAD", "logs/HEAD"] {
         let path = git(&["rev-parse", "--path-format=absolute", "--git-path", name]);
         if let Some(path) = path.filter(|path| Path::new(path).exists()) {
@@ -20,7 +20,8 @@ fn main() {
     }
 }
 
-/// What git says; `None` without git, outside a repository, and before the first commit.
+/// Returns the output of git; `None` without git, outside a repository, and before the first
+/// commit.
 fn git(arguments: &[&str]) -> Option<String> {
     let output = Command::new("git").args(arguments).output().ok()?;
     let said = String::from_utf8(output.stdout).ok()?;

@@ -1,4 +1,4 @@
-//! What can be written on the command line.
+//! Arguments of the program, and the options that all commands share.
 
 use std::env::VarError;
 use std::ffi::OsStr;
@@ -27,28 +27,32 @@ const VERSION: &str = concat!(
     ")"
 );
 
-/// An ordered key-value store whose leaves live in far memory
+/// Farleaf: an ordered key-value store for data that several processes or machines share
 #[derive(Debug, Parser)]
 #[command(name = "farleaf", version = VERSION, max_term_width = 100, arg_required_else_help = true)]
 pub(crate) struct Arguments {
     #[command(flatten)]
     pub(crate) pool: PoolArguments,
 
-    /// Log more: -v what it does and what that costs, -vv everything
+    /// Log more: -v for what the command does and what it costs, -vv for everything
     #[arg(short, long, global = true, display_order = 901, action = clap::ArgAction::Count)]
+    #[arg(help_heading = GLOBAL_OPTIONS)]
     pub(crate) verbose: u8,
 
     #[command(subcommand)]
     pub(crate) command: Command,
 }
 
-/// Which pool, and how to be let in.
+/// Heading of the options that every command takes, in the help of `farleaf` itself.
+const GLOBAL_OPTIONS: &str = "Global options";
+
+/// Address of the pool or cluster, and how to authenticate to it.
 #[derive(Clone, Debug, Args)]
+#[command(next_help_heading = GLOBAL_OPTIONS)]
 pub(crate) struct PoolArguments {
-    /// Which pool to work with: `shm:NAME`, which `farleaf serve --name NAME` serves, or
-    /// `tcp:HOST:PORT`, which `farleaf serve --listen` does, or `verbs:HOST:PORT`, which `farleaf
-    /// serve --listen --verbs` does (not for commands that make their own); several with commas, in
-    /// the order of their parts, for a table over several pools
+    /// Address of the pool: `shm:NAME` (`farleaf serve --name NAME`), `tcp:HOST:PORT` (`serve
+    /// --listen`) or `verbs:HOST:PORT` (`serve --listen --verbs`). For a table over several pools,
+    /// the addresses of its parts, separated by commas
     #[arg(
         long,
         global = true,
@@ -59,9 +63,8 @@ pub(crate) struct PoolArguments {
     #[arg(default_value = "shm:default")]
     pub(crate) pool: String,
 
-    /// Which cluster to work with, for persistent tables: its coordinator's address,
-    /// `tcp:HOST:PORT`, which `farleaf region serve` tells, or `etcd:HOST:PORT[,HOST:PORT...]`; in
-    /// place of --pool
+    /// Address of the cluster, for persistent tables: `tcp:HOST:PORT`, which `farleaf region serve`
+    /// prints at startup, or `etcd:HOST:PORT[,HOST:PORT...]`. Cannot be used with --pool
     #[arg(
         long,
         global = true,
@@ -71,8 +74,8 @@ pub(crate) struct PoolArguments {
     )]
     pub(crate) cluster: Option<String>,
 
-    /// File with the secret of a pool on the network, or with a key derived from it, or of a
-    /// cluster; the variable `FARLEAF_SECRET` can hold the secret itself
+    /// File with the secret of the pool or cluster, or with a key derived from it. The variable
+    /// `FARLEAF_SECRET` can hold the secret itself
     #[arg(
         long,
         global = true,
@@ -82,8 +85,8 @@ pub(crate) struct PoolArguments {
     )]
     pub(crate) secret_file: Option<PathBuf>,
 
-    /// File with the certificates of the authorities that the node's certificate may come from
-    /// (PEM); with it, what goes over the network is encrypted
+    /// File with the CA certificates (PEM) that the server's certificate must lead to. Turns
+    /// encryption on
     #[arg(
         long,
         global = true,
@@ -93,7 +96,7 @@ pub(crate) struct PoolArguments {
     )]
     pub(crate) tls_ca: Option<PathBuf>,
 
-    /// What to be let in for: `read`, `write` or `admin`; if not given, all that the secret is for
+    /// Rights to ask for: `read`, `write` or `admin` [default: all that the secret grants]
     #[arg(long, global = true, display_order = 900)]
     pub(crate) rights: Option<Rights>,
 
@@ -101,14 +104,15 @@ pub(crate) struct PoolArguments {
     pub(crate) rdma: RdmaArguments,
 }
 
-/// What is used of this host's RDMA devices.
+/// RDMA device of this host, and how to use it.
 #[derive(Clone, Debug, Args)]
+#[command(next_help_heading = GLOBAL_OPTIONS)]
 #[expect(
     clippy::struct_field_names,
     reason = "they are the names of the options"
 )]
 pub(crate) struct RdmaArguments {
-    /// RDMA device of this host that `verbs` uses; the first one with an active port if not given
+    /// RDMA device for `verbs` [default: the first one with an active port]
     #[arg(
         long,
         global = true,
@@ -118,7 +122,7 @@ pub(crate) struct RdmaArguments {
     )]
     pub(crate) rdma_device: Option<String>,
 
-    /// Port of that device, from 1 on; its first active one if not given
+    /// Port of the RDMA device, counted from 1 [default: its first active port]
     #[arg(
         long,
         global = true,
@@ -129,7 +133,8 @@ pub(crate) struct RdmaArguments {
     #[arg(value_parser = clap::value_parser!(u8).range(1..), allow_negative_numbers = true)]
     pub(crate) rdma_port: Option<u8>,
 
-    /// Index in the port's table of addresses (GIDs); the first of `RoCE` v2 and IPv4 if not given
+    /// Index of the address (GID) in the table of the RDMA port [default: the first RoCE v2 address
+    /// of IPv4]
     #[arg(
         long,
         global = true,
@@ -140,7 +145,7 @@ pub(crate) struct RdmaArguments {
     )]
     pub(crate) rdma_gid_index: Option<u8>,
 
-    /// Payload of a packet in bytes: 256, 512, 1024, 2048 or 4096; what the port has if not given
+    /// Payload of an RDMA packet in bytes: 256, 512, 1024, 2048 or 4096 [default: the port's]
     #[arg(
         long,
         global = true,
@@ -170,16 +175,17 @@ impl From<&RdmaArguments> for VerbsOptions {
     }
 }
 
-/// The variable that holds the secret itself. Never an argument: those are for all to see.
+/// Environment variable with the secret itself. It is never an argument, because other users can
+/// read the arguments of a process.
 const SECRET_VARIABLE: &str = "FARLEAF_SECRET";
 
 impl PoolArguments {
-    /// The pools that are named, in order.
+    /// Returns the addresses of the named pools, in order.
     pub(crate) fn addresses(&self) -> Vec<&str> {
         self.pool.split(',').collect()
     }
 
-    /// The secret, if there is one.
+    /// Returns the secret from the file or the environment variable, if there is one.
     pub(crate) fn secret(&self) -> anyhow::Result<Option<Secret>> {
         if let Some(path) = &self.secret_file {
             return Ok(Some(secret_of(path)?));
@@ -197,14 +203,14 @@ impl PoolArguments {
     }
 }
 
-/// The secret in a file.
+/// Reads a secret from a file.
 pub(crate) fn secret_of(path: &Path) -> anyhow::Result<Secret> {
     let secret = Secret::from_file(path)?;
     warn_of_others(path);
     Ok(secret)
 }
 
-/// Says once that others can read or change a secret, if they can.
+/// Logs one warning if other users can read or change the secret's file.
 fn warn_of_others(path: &Path) {
     static SAID: Once = Once::new();
     let file = fs::metadata(path).ok().filter(fs::Metadata::is_file);
@@ -225,21 +231,57 @@ impl fmt::Display for PoolArguments {
     }
 }
 
-/// Reads the command line, and ends the program if that is not possible.
+/// Parses the command line; exits if it is invalid.
 pub(crate) fn read() -> Arguments {
-    let matches = without_empty_variables(Arguments::command()).get_matches();
+    let matches = definition().get_matches();
     needless::refuse(&matches);
     let uses_cluster = cluster_options::check(&matches);
     let arguments = Arguments::from_arg_matches(&matches);
     let mut arguments = arguments.unwrap_or_else(|error| error.exit());
     if !uses_cluster {
-        // That of the environment stands there for other commands.
+        // The cluster of the environment variable is meant for other commands.
         arguments.pool.cluster = None;
     }
     arguments
 }
 
-/// A variable that is set to nothing is not set: scripts clear variables so.
+/// Definition of the command line. The help of `farleaf` lists the global options; the help of a
+/// command refers to it.
+pub(crate) fn definition() -> clap::Command {
+    built(without_empty_variables(Arguments::command()))
+}
+
+/// Definition of the command line for manual pages, which need none for `help COMMAND`.
+pub(crate) fn definition_for_manual() -> clap::Command {
+    built(without_help_commands(Arguments::command()))
+}
+
+fn built(mut command: clap::Command) -> clap::Command {
+    // Copies the global options into all commands, where they can be hidden.
+    command.build();
+    command.mut_subcommands(without_global_options)
+}
+
+fn without_help_commands(command: clap::Command) -> clap::Command {
+    command
+        .disable_help_subcommand(true)
+        .mut_subcommands(without_help_commands)
+}
+
+fn without_global_options(command: clap::Command) -> clap::Command {
+    command
+        .mut_args(|argument| {
+            if argument.is_global_set() {
+                argument.hide(true)
+            } else {
+                argument
+            }
+        })
+        .after_help("Global options (--pool, --cluster, ...): see `farleaf --help`")
+        .mut_subcommands(without_global_options)
+}
+
+/// Makes empty environment variables count as unset, because scripts clear variables that way.
 fn without_empty_variables(command: clap::Command) -> clap::Command {
     let is_empty = |variable: &OsStr| std::env::var_os(variable).is_some_and(|it| it.is_empty());
     command
@@ -251,8 +293,8 @@ fn without_empty_variables(command: clap::Command) -> clap::Command {
 }
 
 impl Arguments {
-    /// What is logged. A server tells what happens to it; other commands only what goes wrong;
-    /// simulations nothing, as what goes wrong in them happens to nobody.
+    /// Returns the level to log. Servers log their own events, other commands only problems.
+    /// Simulations log nothing: their failures are simulated.
     pub(crate) fn log_level(&self) -> Option<Level> {
         let told = self.verbose.saturating_add(match self.command {
             Command::Serve(_) | Command::Region(_) => 1,
@@ -268,19 +310,19 @@ impl Arguments {
     }
 }
 
-/// The table to work with.
+/// Table that the command works with.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct TableArgument {
-    /// Which table of the pool
+    /// Name of the table
     #[arg(short, long = "table", value_name = "NAME", env = "FARLEAF_TABLE")]
     #[arg(default_value = "default")]
     pub(crate) table: String,
 }
 
-/// How results are printed.
+/// Format in which results are printed.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct OutputArgument {
-    /// How to print: as text, or as JSON, one object a line
+    /// Output format: text, or one JSON object per line
     #[arg(short, long, value_enum, value_name = "FORMAT", default_value_t)]
     pub(crate) output: OutputFormat,
 }

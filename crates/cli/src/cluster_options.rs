@@ -1,7 +1,7 @@
-//! Whether a command is about a pool or about a cluster, and which options go with which.
+//! Decides whether a command works with a pool or a cluster, and which options it accepts.
 //!
-//! `--pool` or `--cluster` says it; else `FARLEAF_CLUSTER`, if it is set; else it is the pool. An
-//! option of the other one is refused.
+//! `--pool` or `--cluster` decides; then `FARLEAF_CLUSTER`, if it is set; otherwise the command
+//! works with a pool. Options of the other kind are rejected.
 
 use std::ffi::OsString;
 
@@ -16,7 +16,7 @@ use crate::needless::exit;
 use crate::strings::EncodingArguments;
 use crate::table_options::KindName;
 
-/// Where a table's records are. (The variants have no help of their own, which would make every
+/// Storage engine of a table. (The variants have no help of their own, which would make every
 /// command's help long.)
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum EngineName {
@@ -24,21 +24,20 @@ pub(crate) enum EngineName {
     Lsm,
 }
 
-/// How a persistent table is made.
+/// Options for creating a persistent table.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct PersistentArguments {
-    /// Where records are: `memory`, in a pool; `lsm`, on the disks of a cluster's servers, which is
-    /// a persistent table [default: lsm with --cluster, memory without]
+    /// Storage engine: `memory` (a pool) or `lsm` (a persistent table on the disks of a cluster)
+    /// [default: lsm with --cluster, otherwise memory]
     #[arg(long, value_enum, value_name = "ENGINE", hide_possible_values = true)]
     engine: Option<EngineName>,
 
-    /// Of a persistent table: how many servers have each record, 1 to 15 [default: 3]
+    /// Persistent tables: number of replicas, 1 to 15 [default: 3]
     #[arg(long, value_name = "COUNT", allow_negative_numbers = true)]
     #[arg(value_parser = clap::value_parser!(u8).range(1..=REPLICA_COUNT_MAX as i64 - 1))]
     replicas: Option<u8>,
 
-    /// Of a persistent table: a key at which a region begins, can be given again and again, in the
-    /// order of keys
+    /// Persistent tables: first key of a new region; repeat the option for more, in key order
     #[arg(long, value_name = "KEY", allow_negative_numbers = true)]
     split_at: Vec<OsString>,
 
@@ -47,15 +46,32 @@ pub(crate) struct PersistentArguments {
 }
 
 impl PersistentArguments {
+    /// Returns the encoding of bytes in arguments, and for `load` in the lines of a file.
+    pub(crate) const fn encoding(&self) -> EncodingArguments {
+        self.encoding
+    }
+
+    /// Whether keys are given at which regions begin.
+    pub(crate) fn has_split_keys(&self) -> bool {
+        !self.split_at.is_empty()
+    }
+
+    /// Rejects `--hex` and `--escaped` for a command in which only `--split-at` has keys.
+    pub(crate) fn refuse_needless_encoding(&self) -> Result<(), BadArgument> {
+        match self.encoding.given() {
+            Some(option) if !self.has_split_keys() => Err(BadArgument(format!(
+                "{option} is for the keys of --split-at, and there is none; leave it out"
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns the options of the table.
+    ///
     /// # Errors
-    /// A key cannot be read.
+    /// A key of `--split-at` cannot be parsed.
     pub(crate) fn options(&self) -> Result<PersistentTableOptions, BadArgument> {
         let encoding = self.encoding;
-        if let (Some(option), []) = (encoding.given(), &self.split_at[..]) {
-            return Err(BadArgument(format!(
-                "{option} is for the keys of --split-at, and there is none; leave it out"
-            )));
-        }
         let defaults = PersistentTableOptions::default();
         let keys = self.split_at.iter().map(|key| encoding.read_key(key));
         Ok(PersistentTableOptions {
@@ -65,12 +81,11 @@ impl PersistentArguments {
     }
 }
 
-/// When a write to a persistent table is acknowledged.
+/// Point at which a write to a persistent table is acknowledged.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct DurabilityArgument {
-    /// Of a persistent table: when a write is acknowledged, `memory`: when all servers have it;
-    /// `sync`: when it is on all of their disks, too [default: memory; sync where one server has
-    /// each record]
+    /// Persistent tables: acknowledge a write when all in-sync replicas have it in `memory`, or
+    /// when it is on their disks (`sync`) [default: memory; sync with a single replica]
     #[arg(long, value_enum, value_name = "WHEN", hide_possible_values = true)]
     durability: Option<DurabilityName>,
 }
@@ -90,13 +105,13 @@ impl DurabilityArgument {
     }
 }
 
-/// Whether the command is about a cluster. Ends the program if that cannot be told, or an option is
-/// given that would be ignored.
+/// Returns whether the command works with a cluster. Exits if that is ambiguous, or if an option
+/// would be ignored.
 pub(crate) fn check(matches: &ArgMatches) -> bool {
     let is_cluster = is_about_cluster(matches);
     let (path, leaf) = leaf(matches);
     match path {
-        // The benchmark's own options say where its table is: `bench_persistent` has them.
+        // `bench_persistent` checks the benchmark's own options.
         "region" | "cluster" | "bench" => {}
         _ if is_cluster => refuse_options_of_pools(matches, leaf),
         _ => refuse_options_of_clusters(path, leaf),
@@ -118,7 +133,7 @@ fn is_about_cluster(matches: &ArgMatches) -> bool {
             }
             return true;
         }
-        Some("table" | "load" | "dump" | "get" | "put" | "del" | "scan") => {
+        Some("table" | "load" | "dump" | "get" | "put" | "del" | "scan" | "stats") => {
             return match (pool, cluster) {
                 (_, None) => false,
                 (pool, cluster) if pool == by_line && cluster == by_line => exit(
@@ -134,12 +149,10 @@ fn is_about_cluster(matches: &ArgMatches) -> bool {
                 (pool, cluster) => cluster == by_line || pool != by_line,
             };
         }
-        // Nobody's cluster is filled because of a variable that stands there for other commands.
+        // A variable that is set for other commands must not fill a cluster.
         Some("bench") if fills_table(matches) => return cluster == by_line,
         Some("region") => "`region serve` takes --coordinator",
-        Some("stats" | "nodes") => {
-            "it is about a pool; `farleaf cluster status` is about a cluster"
-        }
+        Some("nodes") => "it is about a pool; `farleaf cluster status` is about a cluster",
         _ => "it works with no cluster",
     };
     if cluster == by_line {
@@ -153,7 +166,7 @@ fn fills_table(matches: &ArgMatches) -> bool {
     bench.and_then(command::bench::of_ycsb).is_some()
 }
 
-/// The first of a command's names, and the arguments of the last.
+/// Returns the first of a command's names, and the arguments of the innermost subcommand.
 fn leaf(matches: &ArgMatches) -> (&str, &ArgMatches) {
     let first = matches.subcommand_name().unwrap_or_default();
     let mut leaf = matches;
@@ -163,7 +176,8 @@ fn leaf(matches: &ArgMatches) -> (&str, &ArgMatches) {
     (first, leaf)
 }
 
-/// Where an argument is from; `None`: it is not given, or the command has none such.
+/// Returns the source of an argument; `None` if it is not given, or if the command does not have
+/// it.
 fn source(matches: &ArgMatches, name: &str) -> Option<ValueSource> {
     let mut ids = matches.ids();
     ids.any(|id| id.as_str() == name)
@@ -235,7 +249,7 @@ fn refuse_options_of_clusters(path: &str, leaf: &ArgMatches) {
                 .to_owned(),
         );
     }
-    let makes_tables = matches!(path, "table" | "load");
+    let makes_tables = path == "table";
     let option = first_given(leaf, &["replicas", "split_at", "durability"]);
     let option = option.or_else(|| first_given(leaf, &["hex", "escaped"]).filter(|_| makes_tables));
     if let Some(option) = option {

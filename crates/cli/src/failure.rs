@@ -1,4 +1,4 @@
-//! How commands end, and how errors are told.
+//! Exit statuses of commands, and reports of errors.
 
 use std::process::ExitCode;
 
@@ -7,23 +7,23 @@ use farleaf::ErrorKind;
 use crate::log::say;
 use crate::output::StdoutClosed;
 
-/// What shells show of a program that SIGINT ended.
+/// Exit status that shells report for a program that SIGINT ended.
 pub(crate) const INTERRUPTED_STATUS: u8 = 130;
 
-/// How a command that worked ended.
+/// Outcome of a command that did not fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
-    /// Everything is as it was asked for.
+    /// Everything was done as requested.
     Done,
-    /// A key that was asked for is absent, a benchmark found something wrong, or a cluster is not
-    /// whole: status 1.
+    /// A requested key is absent, a benchmark found wrong results, or a cluster is degraded: status
+    /// 1.
     Lacking,
-    /// There was nothing to judge by: status 3.
+    /// Nothing was found to compare with: status 3.
     Unjudged,
     /// A planted bug was not found: status 4.
     Unfound,
-    /// Ctrl-C ended it early, and what there was until then has been told: status 130, as if the
-    /// signal had.
+    /// Ctrl-C interrupted the command after it had printed its results so far: status 130, as if
+    /// the signal had ended it.
     Interrupted,
 }
 
@@ -39,14 +39,14 @@ impl From<Ending> for ExitCode {
     }
 }
 
-/// Arguments that cannot be right, whatever the pool holds: status 2, as for those that the parser
-/// refuses.
+/// Arguments that are invalid whatever the pool holds: status 2, like those that the parser
+/// rejects.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct BadArgument(pub(crate) String);
 
-/// Tells the error on stderr and yields the exit status. A reader of stdout that went away, as
-/// `head` does, is no error.
+/// Prints the error on stderr and returns the exit status. A closed stdout, as with `head`, is not
+/// an error.
 pub(crate) fn tell(error: &anyhow::Error) -> ExitCode {
     if error
         .chain()
@@ -71,8 +71,8 @@ fn is_argument_s_fault(error: &(dyn std::error::Error + 'static)) -> bool {
         )
 }
 
-/// The error and its causes in one line. Some errors quote their cause and some do not: a cause
-/// that has been quoted is not told again.
+/// Returns the error and its causes in one line. Some errors quote their cause: such a cause is not
+/// repeated.
 fn sentence(error: &anyhow::Error) -> String {
     let mut told = error.to_string();
     for cause in error.chain().skip(1) {
@@ -93,7 +93,7 @@ mod tests {
 
     use super::*;
 
-    /// Promise: every cause is told, and none twice.
+    /// Promise: every cause is reported exactly once.
     #[test]
     fn causes_are_told_once() {
         #[derive(Debug, thiserror::Error)]

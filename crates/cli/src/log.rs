@@ -7,18 +7,18 @@ use std::io::{IsTerminal, Write, stderr};
 use tracing::Level;
 use tracing_subscriber::EnvFilter;
 
-/// Overrides what is logged, in the syntax of `RUST_LOG`.
+/// Environment variable that overrides the log filter, in the syntax of `RUST_LOG`.
 const FILTER_VARIABLE: &str = "FARLEAF_LOG";
 
-/// Whether lines have colours: on a terminal that can show them, unless the user wants none
-/// (`NO_COLOR`, as no-color.org has it).
+/// Returns whether to use colors: on a terminal that supports them, unless the user has set
+/// `NO_COLOR` (see no-color.org).
 fn wants_colours(is_terminal: bool, no_color: Option<&OsStr>, terminal: Option<&OsStr>) -> bool {
     is_terminal
         && no_color.is_none_or(OsStr::is_empty)
         && terminal.is_none_or(|terminal| terminal != "dumb")
 }
 
-/// Starts logging everything of at least this level, with time stamps in UTC.
+/// Starts logging at this level and above, with UTC timestamps.
 pub(crate) fn start(level: Level) {
     let filter = EnvFilter::builder().with_default_directive(level.into());
     let said = std::env::var(FILTER_VARIABLE).unwrap_or_default();
@@ -39,13 +39,12 @@ pub(crate) fn start(level: Level) {
         .with_writer(stderr)
         .with_ansi(has_colours)
         .with_target(false)
-        // Nobody may be listening; that must not end the thread that has something to say.
+        // Standard error may be closed; that must not end the thread that logs.
         .log_internal_errors(false)
         .init();
 }
 
-/// Writes a line to standard error if that can be done: a closed or full one is no reason to fail,
-/// which is what the standard macro does then.
+/// Writes a line to standard error. Unlike the standard macro, ignores a closed or full one.
 pub(crate) fn say(line: impl Display) {
     let _ = writeln!(stderr(), "{line}");
 }

@@ -1,27 +1,26 @@
-//! `farleaf`: serves pools of far memory, and works with the tables in them.
+//! `farleaf`: serves pools of far memory and clusters, and works with the tables in them.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
-//! | [`arguments`] | what can be written on the command line |
-//! | [`needless`] | options that a command would ignore |
-//! | [`cluster_options`] | whether a command is about a pool or a cluster, and what goes with which |
-//! | [`table_options`] | how a table is made, and of which kind |
-//! | [`strings`] | byte strings, as arguments and as they are printed |
-//! | [`quantity`] | keys, counts and sizes, as people write them |
-//! | [`command`] | what each command does, a file each |
+//! | [`arguments`] | arguments of the program, and the options that all commands share |
+//! | [`needless`] | rejection of options that a command would ignore |
+//! | [`cluster_options`] | choice between pool and cluster, and the options of each |
+//! | [`table_options`] | options and kind of a new table |
+//! | [`strings`] | byte strings in arguments and in output |
+//! | [`command`] | commands, one file each |
 //! | [`records`] | files of records, read whole and checked before anything is loaded |
-//! | [`output`] | what is printed, and what happens when nobody reads it |
-//! | [`signals`] | signals that stop a server, and signals that do nothing to it |
-//! | [`private_files`] | what a signal must not leave behind |
-//! | [`scratch`] | directories for files that are gone when a command ends |
+//! | [`output`] | output on stdout, also when it is closed |
+//! | [`signals`] | signals that stop a server, and signals that servers ignore |
+//! | [`private_files`] | files that a signal must not leave behind |
+//! | [`scratch`] | directories that are removed when a command ends |
 //! | [`progress`] | progress bars |
-//! | [`failure`] | how commands end and how errors are told |
+//! | [`failure`] | how commands end and how errors are reported |
 //! | [`log`] | the log on stderr |
-//! | [`watch`] | work that may come to wait for a client which does not go on |
+//! | [`watch`] | work that may block on a client that does not continue |
 //!
 //! Results go to stdout; the log, progress and errors to stderr. Exit status: 0 done; 1 failed, or
-//! a key was absent, or a cluster is not whole; 2 the arguments are wrong; 3 there was nothing to
-//! judge by; 4 a planted bug was not found; 130 `sim check` was interrupted.
+//! a key was absent, or a cluster is degraded; 2 invalid arguments; 3 nothing to compare with; 4 a
+//! planted bug was not found; 130 `sim check` was interrupted.
 
 #![forbid(unsafe_code)]
 
@@ -35,7 +34,6 @@ mod output;
 mod pool_file;
 mod private_files;
 mod progress;
-mod quantity;
 mod records;
 mod scratch;
 mod signals;

@@ -1,4 +1,4 @@
-//! Options that a command would ignore: refused, so that nobody takes them for done.
+//! Rejects options that a command would ignore, so that users do not rely on them.
 
 use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory};
@@ -7,7 +7,7 @@ use farleaf_bench::runner::FabricKind;
 use crate::arguments::Arguments;
 use crate::command;
 
-/// Ends the program if there are some.
+/// Exits if the command line has options that the command would ignore.
 pub(crate) fn refuse(matches: &ArgMatches) {
     refuse_needless_pool(matches);
     refuse_needless_rdma(matches);
@@ -15,23 +15,24 @@ pub(crate) fn refuse(matches: &ArgMatches) {
     refuse_options_of_other_kinds(matches);
 }
 
-/// `serve`, `bench`, `sim` and `figures` make pools of their own: an address would be ignored, and
-/// is refused. That of the environment stands there for the other commands.
+/// Rejects a pool address for `serve`, `bench`, `sim` and `figures`, which create their own pools.
+/// An address in the environment is meant for other commands and is ignored.
 fn refuse_needless_pool(matches: &ArgMatches) {
     let is_given = |name| matches.value_source(name) == Some(ValueSource::CommandLine);
     let command = matches.subcommand_name();
     let makes_own = matches!(command, Some("bench" | "sim" | "figures"));
     let is_of_cluster = matches!(command, Some("region" | "cluster"));
-    if is_given("rights")
-        && (makes_own || is_of_cluster || matches!(command, Some("serve" | "secret")))
-    {
+    let is_of_program = matches!(command, Some("completions" | "man"));
+    let is_for_owner = matches!(command, Some("serve" | "secret"));
+    if is_given("rights") && (makes_own || is_of_cluster || is_of_program || is_for_owner) {
         exit(
             "--rights cannot be used here: it is for commands that are let into a pool".to_owned(),
         );
     }
     let of_serve = matches.subcommand_matches("serve");
     let is_node = of_serve.is_some_and(|serve| serve.contains_id("node"));
-    let opens_none = makes_own || is_of_cluster || command == Some("serve") && !is_node;
+    let opens_none =
+        makes_own || is_of_cluster || is_of_program || command == Some("serve") && !is_node;
     if is_given("tls_ca") && opens_none {
         exit(
             "--tls-ca cannot be used here: it is for commands that are let into a pool".to_owned(),
@@ -41,6 +42,9 @@ fn refuse_needless_pool(matches: &ArgMatches) {
     let fills_cluster = is_given("cluster") && of_bench.and_then(command::bench::of_ycsb).is_some();
     if is_given("secret_file") && makes_own && !fills_cluster {
         exit("--secret-file cannot be used here: this command makes a pool of its own".to_owned());
+    }
+    if is_given("secret_file") && is_of_program {
+        exit("--secret-file cannot be used here: this command works with no pool".to_owned());
     }
     let of_secret = matches.subcommand_matches("secret");
     if is_given("secret_file") {
@@ -74,6 +78,7 @@ fn refuse_needless_pool(matches: &ArgMatches) {
         Some("bench") => "`bench` makes a pool of its own; choose its fabric with --fabric",
         Some("sim") => "`sim` simulates a pool of its own",
         Some("figures") => "`figures` makes what it measures or simulates by itself",
+        Some("completions" | "man") => "this command works with no pool",
         _ => return,
     };
     if is_given("pool") {
@@ -81,7 +86,7 @@ fn refuse_needless_pool(matches: &ArgMatches) {
     }
 }
 
-/// Of RDMA devices only `verbs` has any use.
+/// Rejects options of RDMA devices where `verbs` is not used.
 fn refuse_needless_rdma(matches: &ArgMatches) {
     let is_given = |name: &&str| matches.value_source(name) == Some(ValueSource::CommandLine);
     let options = ["rdma_device", "rdma_port", "rdma_gid_index", "rdma_mtu"];
@@ -110,8 +115,8 @@ fn refuse_needless_rdma(matches: &ArgMatches) {
     }
 }
 
-/// A table that is there has its options already: `load` would ignore others, unless `--create` has
-/// it compare them.
+/// Rejects table options for `load` without `--create`, because an existing table has its options
+/// already. With `--create`, `load` compares them.
 fn refuse_needless_table_options(matches: &ArgMatches) {
     let Some(("load", load)) = matches.subcommand() else {
         return;
@@ -140,7 +145,7 @@ fn refuse_needless_table_options(matches: &ArgMatches) {
     }
 }
 
-/// `bench ycsb` has options for each kind of table: those of the other one would be ignored.
+/// Rejects options of `bench ycsb` that belong to the other kind of table.
 fn refuse_options_of_other_kinds(matches: &ArgMatches) {
     if let Some(("bench", bench)) = matches.subcommand()
         && let Some(misplaced) = command::bench::option_of_other_kind(bench)
@@ -149,7 +154,7 @@ fn refuse_options_of_other_kinds(matches: &ArgMatches) {
     }
 }
 
-/// Ends the program: two arguments contradict each other.
+/// Exits because two arguments contradict each other.
 pub(crate) fn exit(message: String) -> ! {
     Arguments::command()
         .error(clap::error::ErrorKind::ArgumentConflict, message)

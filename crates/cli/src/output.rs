@@ -1,4 +1,4 @@
-//! What is printed on stdout.
+//! Output on stdout.
 
 use std::fmt::Display;
 use std::io::{self, BufWriter, StdoutLock, Write};
@@ -7,27 +7,29 @@ use clap::ValueEnum;
 use comfy_table::{CellAlignment, LineStyle, Table, TableStyle};
 use serde::Serialize;
 
-/// Rules above and below, and below the header.
+/// Table style with rules above and below, and below the header.
 const GRID_STYLE: TableStyle = TableStyle::new()
     .top_border(LineStyle::none().fill('─').junction('─'))
     .header_separator(LineStyle::none().fill('─').junction('─'))
     .bottom_border(LineStyle::none().fill('─').junction('─'));
 
-/// How results are printed: for people and line-by-line tools, or one JSON object a line. (The
-/// variants have no help of their own, which would make every command's help long.)
+/// Format in which results are printed: text, or one JSON object per line. (The variants have no
+/// help of their own, which would make every command's help long.)
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum OutputFormat {
     #[default]
+    // Older name of the format in benchmarks.
+    #[value(alias = "table")]
     Text,
     Json,
 }
 
-/// Nobody reads stdout any more.
+/// Error: the reader of stdout has closed it.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("nobody reads stdout any more")]
 pub(crate) struct StdoutClosed;
 
-/// Lines for stdout, buffered: call [`Lines::finish`] in the end.
+/// Buffered lines for stdout: call [`Lines::finish`] at the end.
 pub(crate) struct Lines {
     format: OutputFormat,
     stdout: BufWriter<StdoutLock<'static>>,
@@ -41,10 +43,10 @@ impl Lines {
         }
     }
 
-    /// One line: the text, or the object, as the format is.
+    /// Writes one line: the text or the object, depending on the format.
     ///
     /// # Errors
-    /// [`StdoutClosed`], or what else the system says.
+    /// [`StdoutClosed`], or another error of the system.
     pub(crate) fn line(
         &mut self,
         text: impl Display,
@@ -59,6 +61,8 @@ impl Lines {
         }
     }
 
+    /// Writes the buffered lines.
+    ///
     /// # Errors
     /// As for [`Lines::line`].
     pub(crate) fn finish(mut self) -> anyhow::Result<()> {
@@ -76,7 +80,7 @@ pub(crate) fn print(text: impl Display) -> anyhow::Result<()> {
     told(stdout.flush())
 }
 
-/// Writes bytes as they are.
+/// Writes bytes unchanged.
 ///
 /// # Errors
 /// As for [`Lines::line`].
@@ -94,7 +98,7 @@ fn told(written: io::Result<()>) -> anyhow::Result<()> {
     }
 }
 
-/// Rows in columns, with rules above and below and below the header.
+/// Formats rows as a table, with rules above and below and below the header.
 pub(crate) fn grid<const COLUMN_COUNT: usize>(
     header: [&str; COLUMN_COUNT],
     alignments: [CellAlignment; COLUMN_COUNT],

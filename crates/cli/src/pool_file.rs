@@ -1,4 +1,4 @@
-//! The file that says which nodes a pool has: `pool.toml`.
+//! Pool file `pool.toml`, which lists the nodes of a pool.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -7,12 +7,12 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use crate::failure::BadArgument;
-use crate::quantity::parse_size;
+use farleaf_bench::quantity::parse_size;
 
-/// A node's address fits into the pool's member table.
+/// Size limit of a node's address in the pool's member table, in bytes.
 const ADDRESS_SIZE_BYTES_MAX: usize = farleaf::NODE_ADDRESS_SIZE_BYTES_MAX;
 
-/// A pool of several nodes, as its operator has written it down. The first node is its home.
+/// Pool of several nodes, as its operator describes it. The first node is the home node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PoolFile {
     pub(crate) name: String,
@@ -21,12 +21,12 @@ pub(crate) struct PoolFile {
     pub(crate) nodes: Vec<NodeEntry>,
 }
 
-/// A node of it.
+/// Node of the pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NodeEntry {
-    /// Where it is reached.
+    /// Address under which others reach the node.
     pub(crate) address: String,
-    /// Where it listens.
+    /// Address on which the node listens.
     pub(crate) listen: SocketAddr,
     pub(crate) size_bytes: u64,
 }
@@ -60,15 +60,15 @@ fn default_lost_after() -> u64 {
 }
 
 impl PoolFile {
-    /// Reads it.
+    /// Reads the file.
     ///
     /// # Errors
-    /// It cannot be read, or says something that cannot be.
+    /// The file cannot be read or contains invalid settings.
     pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
         let bad = |what: String| BadArgument(format!("{}: {what}", path.display()));
         let text = std::fs::read_to_string(path).map_err(|error| bad(error.to_string()))?;
         let mut file = Self::from_text(&text).map_err(bad)?;
-        // As it is written, it is meant from where the file is.
+        // A relative path is relative to the folder of the file.
         if let (Some(secret), Some(folder)) = (&mut file.secret_file, path.parent()) {
             *secret = folder.join(&secret);
         }
@@ -115,10 +115,10 @@ impl PoolFile {
         })
     }
 
-    /// A node, by its place in the file.
+    /// Returns a node by its position in the file.
     ///
     /// # Errors
-    /// There are not so many.
+    /// The file has fewer nodes.
     pub(crate) fn node(&self, number: usize) -> Result<&NodeEntry, BadArgument> {
         let last = self.nodes.len() - 1;
         self.nodes.get(number).ok_or_else(|| {
@@ -170,7 +170,7 @@ impl NodeEntry {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use farleaf_fabric::fuzzing::run;
+    use farleaf_base::fuzzing::run;
 
     fn read(text: &str) -> Result<PoolFile, String> {
         let folder = tempfile::tempdir().expect("a folder");
@@ -179,7 +179,7 @@ mod tests {
         PoolFile::read(&path).map_err(|error| error.to_string())
     }
 
-    /// Promise: what is written is what is read, and what is left out has its default.
+    /// Promise: all settings are read, and omitted ones have their defaults.
     #[test]
     fn a_pool_is_read() {
         let text = "secret_file = 's'\n[[node]]\naddress = '10.0.0.5:7470'\nsize = '4GiB'\n\
@@ -198,7 +198,7 @@ mod tests {
         );
     }
 
-    /// Promise: whatever is written is refused with a reason, or is a pool that can be served.
+    /// Promise: any file is either rejected with a reason, or describes a pool that can be served.
     #[test]
     fn fuzz_pool_files() {
         let honest = "name = 'p'\nsecret_file = 's'\nlost_after_seconds = 7\n\
@@ -207,7 +207,7 @@ mod tests {
         run("pool files", |random| {
             let mut bytes = honest.as_bytes().to_vec();
             random.mutate(&mut bytes);
-            // What is no UTF-8 is no file that was read.
+            // Invalid UTF-8 already fails when the file is read.
             let text = String::from_utf8_lossy(&bytes);
             match PoolFile::from_text(&text) {
                 Ok(file) => {
@@ -224,7 +224,7 @@ mod tests {
         });
     }
 
-    /// Promise: what cannot be is refused with the place and the reason.
+    /// Promise: invalid settings are rejected with their place and the reason.
     #[test]
     fn bad_pools_are_refused() {
         let node = "[[node]]\naddress = '10.0.0.5:7470'\nsize = '4GiB'\n";

@@ -1,8 +1,8 @@
-//! The files of pools in this process, removed when a signal ends it.
+//! Removes the files of this process's private pools when a signal ends it.
 //!
-//! A pool that `bench` makes for itself has a socket and a lock file, which its node removes when
-//! it stops. A signal ends the process before that. The next node of a name removes what is left of
-//! it, but names of private pools have the number of their process in them, and do not come again.
+//! A private pool of `bench` has a socket and a lock file, which its node removes when it stops. A
+//! signal ends the process before that. A node that starts under the same name would remove them,
+//! but names of private pools contain the process id and do not recur.
 
 use std::fs;
 use std::io;
@@ -14,15 +14,14 @@ use signal_hook::iterator::Signals;
 
 use crate::{scratch, signals};
 
-/// Where the system names the files that this process has open.
+/// Directory in which the system lists the open files of this process.
 const OPEN_FILES: &str = "/proc/self/fd";
 
-/// From now on SIGHUP, SIGINT and SIGTERM end the process as they always do, but remove the files
-/// of its private pools, and its scratch directories, first. A SIGHUP that was ignored at the start
-/// stays ignored.
+/// Makes SIGHUP, SIGINT and SIGTERM remove the files of private pools and the scratch directories
+/// before they end the process as usual. A SIGHUP that was ignored at the start stays ignored.
 ///
 /// # Errors
-/// The system has no signal handler or no thread left.
+/// The system cannot install a signal handler or start a thread.
 pub(crate) fn remove_at_signals() -> io::Result<()> {
     let ending = [SIGINT, SIGTERM].into_iter().chain(signals::hangup());
     let mut signals = Signals::new(ending)?;
@@ -31,7 +30,7 @@ pub(crate) fn remove_at_signals() -> io::Result<()> {
         for signal in signals.forever() {
             scratch::remove_all();
             for lock in private_locks() {
-                // Whether they can be removed or not, the process ends.
+                // Best effort: the process ends in any case.
                 let _ = fs::remove_file(lock.with_extension("sock"));
                 let _ = fs::remove_file(lock);
             }
@@ -41,8 +40,8 @@ pub(crate) fn remove_at_signals() -> io::Result<()> {
     Ok(())
 }
 
-/// The lock files of this process's private pools. A node holds its lock file open as long as the
-/// name is its own, so that what is open here cannot be another process's.
+/// Returns the lock files of this process's private pools. A node keeps its lock file open as long
+/// as it owns the name, so an open one cannot belong to another process.
 fn private_locks() -> Vec<PathBuf> {
     let Ok(open) = fs::read_dir(OPEN_FILES) else {
         return Vec::new();
@@ -63,7 +62,7 @@ fn is_private_lock(path: &Path, pid: u32) -> bool {
 mod tests {
     use super::*;
 
-    /// Promise: no other file that happens to be open is taken for a private pool's.
+    /// Promise: other open files are never mistaken for those of a private pool.
     #[test]
     fn only_locks_of_this_process_s_private_pools_are_removed() {
         let is_ours = |path: &str| is_private_lock(Path::new(path), 12);

@@ -2,7 +2,7 @@
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// A bar that counts bytes of a file; without a known length it only counts.
+/// Returns a bar that counts bytes of a file; without a known length it only counts.
 pub(crate) fn bytes_bar(what: &'static str, length_bytes: Option<u64>) -> ProgressBar {
     let template = if length_bytes.is_some() {
         "{msg} {wide_bar} {binary_bytes} of {binary_total_bytes}"
@@ -12,7 +12,7 @@ pub(crate) fn bytes_bar(what: &'static str, length_bytes: Option<u64>) -> Progre
     bar(what, length_bytes, template)
 }
 
-/// A bar that counts things.
+/// Returns a bar that counts items.
 pub(crate) fn count_bar(what: impl Into<String>, count: u64) -> ProgressBar {
     bar(
         what,
@@ -22,12 +22,12 @@ pub(crate) fn count_bar(what: impl Into<String>, count: u64) -> ProgressBar {
 }
 
 fn bar(what: impl Into<String>, length: Option<u64>, template: &str) -> ProgressBar {
-    // The default target is stderr, hidden when that is no terminal.
+    // The default target is stderr, hidden when that is not a terminal.
     let bar = ProgressBar::no_length();
     if let Some(length) = length {
         bar.set_length(length);
     }
-    // The templates are those above; if one were wrong, the default one shows progress too.
+    // The templates are constants; the default one is a fallback that shows progress, too.
     if let Ok(style) = ProgressStyle::with_template(template) {
         bar.set_style(style);
     }

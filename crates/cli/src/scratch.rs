@@ -1,4 +1,4 @@
-//! A directory for files that are gone when the command ends, by a signal too.
+//! Scratch directories, which are removed when the command ends, also by a signal.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -7,12 +7,12 @@ use std::{fs, io};
 use anyhow::Context;
 use farleaf_lsm::storage::private;
 
-/// The directories of this process, for whoever takes signals.
+/// Directories of this process, which the signal handler removes.
 static ALL: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
-/// Threads that still write while a directory is removed can make one removal fail.
+/// Maximum number of attempts to find a name that is not taken.
 const ATTEMPT_COUNT: u32 = 10;
 
-/// A new directory, removed with all that is in it when this is dropped.
+/// New directory, removed with its contents when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Scratch {
     path: PathBuf,
@@ -20,13 +20,13 @@ pub(crate) struct Scratch {
 }
 
 impl Scratch {
-    /// Makes one in a directory that is there.
+    /// Creates a scratch directory in an existing directory.
     ///
     /// # Errors
-    /// The system makes none there.
+    /// The system cannot create one there.
     pub(crate) fn in_directory(directory: &Path) -> anyhow::Result<Self> {
         let process = std::process::id();
-        // A signal that comes meanwhile waits until it is known.
+        // A concurrent signal waits until the new directory is registered.
         let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
         let mut number = 0_u32;
         let path = loop {
@@ -47,12 +47,12 @@ impl Scratch {
         })
     }
 
-    /// Where it is.
+    /// Returns the path of the directory.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Removes it, and says if that is not possible.
+    /// Removes the directory now.
     ///
     /// # Errors
     /// Something in it cannot be removed.
@@ -65,16 +65,16 @@ impl Scratch {
 impl Drop for Scratch {
     fn drop(&mut self) {
         if !self.is_removed {
-            // There is an error to tell already.
+            // The command already fails with another error.
             let _ = remove(&self.path);
         }
     }
 }
 
-/// Removes all that there are: a signal ends the process.
+/// Removes all scratch directories of the process, because a signal ends it.
 pub(crate) fn remove_all() {
     for path in ALL.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
-        // Whether they can be removed or not, the process ends.
+        // Best effort: the process ends in any case.
         let _ = remove(&path);
     }
 }
@@ -96,7 +96,8 @@ fn remove(path: &Path) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    /// Promise: two of one process are two, and both are gone afterwards, with what was in them.
+    /// Promise: two scratch directories of a process are distinct, and both are removed with their
+    /// contents.
     #[test]
     fn nothing_is_left() {
         let place = tempfile::tempdir().expect("a directory");

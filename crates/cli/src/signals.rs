@@ -1,4 +1,4 @@
-//! Signals that stop a server, and signals that do nothing to it.
+//! Signal handling of servers: signals that stop a server, and signals that it ignores.
 
 use std::{fs, thread};
 
@@ -6,27 +6,28 @@ use anyhow::Context;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 
-/// What a signal asks of a server.
+/// Action that a signal requests from a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Asked {
     /// Stop in an orderly way.
     Stop,
     /// End the process now.
     EndAtOnce,
-    /// Reload, which servers cannot do yet.
+    /// Reload, which servers do not support.
     Reload,
     Nothing,
 }
 
-/// Which signals have come.
+/// Signals received so far.
 #[derive(Debug, Default)]
 struct Heard {
     is_interrupted: bool,
 }
 
 impl Heard {
-    /// Only a second SIGINT or SIGTERM ends the process at once. A SIGHUP never counts: a terminal
-    /// that closes sends it more than once, and a session manager sends it beside a SIGTERM.
+    /// Returns the action for a signal. Only a second SIGINT or SIGTERM ends the process at once. A
+    /// SIGHUP never counts: a closing terminal sends it more than once, and a session manager sends
+    /// it together with a SIGTERM.
     fn asked(&mut self, signal: i32) -> Asked {
         match signal {
             SIGHUP => Asked::Stop,
@@ -38,23 +39,24 @@ impl Heard {
     }
 }
 
-/// Takes the signals of a server: SIGHUP, SIGINT, SIGTERM, SIGUSR1 and SIGUSR2.
+/// Registers handlers for SIGHUP, SIGINT, SIGTERM, SIGUSR1 and SIGUSR2.
 ///
 /// # Errors
-/// The system does not let this process handle them.
+/// The system cannot register the handlers.
 pub(crate) fn take() -> anyhow::Result<Signals> {
     let mut signals = vec![SIGINT, SIGTERM, SIGUSR1, SIGUSR2];
     signals.extend(hangup());
     Signals::new(signals).context("cannot take signals")
 }
 
-/// SIGHUP, unless it was ignored when this process started, as `nohup` does: then it stays ignored.
+/// Returns SIGHUP, unless it was ignored when this process started, as under `nohup`; then it stays
+/// ignored.
 pub(crate) fn hangup() -> Option<i32> {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     (!ignores(&status, SIGHUP)).then_some(SIGHUP)
 }
 
-/// Whether a process with this `/proc/PID/status` ignores a signal.
+/// Returns whether a process with this content of `/proc/PID/status` ignores a signal.
 fn ignores(status: &str, signal: i32) -> bool {
     let mut lines = status.lines();
     let ignored = lines.find_map(|line| line.strip_prefix("SigIgn:"));
@@ -62,8 +64,8 @@ fn ignores(status: &str, signal: i32) -> bool {
     ignored.is_some_and(|ignored| ignored >> (signal - 1) & 1 == 1)
 }
 
-/// Stops at the first signal that asks for it, and ends the process at the second SIGINT or
-/// SIGTERM.
+/// Stops the server at the first signal that requests it, and ends the process at the second SIGINT
+/// or SIGTERM.
 ///
 /// # Errors
 /// No thread can be started.
@@ -85,7 +87,7 @@ pub(crate) fn stop_on(
                         );
                     }
                     Asked::EndAtOnce => {
-                        // Whether it can be done or not, this is the end of it.
+                        // The process ends here even if this fails.
                         let _ = signal_hook::low_level::emulate_default_handler(signal);
                     }
                     Asked::Reload => {
@@ -107,8 +109,8 @@ pub(crate) fn stop_on(
 mod tests {
     use super::*;
 
-    /// Promise: SIGHUP, SIGINT and SIGTERM stop a server, and only a second SIGINT or SIGTERM ends
-    /// it at once, however many SIGHUPs came before; SIGUSR1 and SIGUSR2 do not stop it.
+    /// Promise: SIGHUP, SIGINT and SIGTERM stop a server. Only a second SIGINT or SIGTERM ends it
+    /// at once, however many SIGHUPs came before. SIGUSR1 and SIGUSR2 do not stop it.
     #[test]
     fn only_a_second_interrupt_ends_at_once() {
         let mut heard = Heard::default();
@@ -128,8 +130,8 @@ mod tests {
         );
     }
 
-    /// Promise: a signal is ignored if its bit is set in the line `SigIgn`, and not if that line is
-    /// missing or is no number.
+    /// Promise: a signal counts as ignored if its bit is set in the line `SigIgn`, and not if that
+    /// line is missing or is not a number.
     #[test]
     fn ignored_signals_are_read_from_the_status() {
         let status = "Name:\tfarleaf\nSigBlk:\tffff\nSigIgn:\t0000000000001001\nSigCgt:\t0\n";

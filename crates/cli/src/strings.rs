@@ -1,10 +1,10 @@
-//! Byte strings, as the command line takes them and as they are printed.
+//! Byte strings in arguments and in output.
 //!
-//! An argument is its bytes, unless `--hex` or `--escaped` says how it stands for others. What is
-//! printed as text is escaped where it is not printable, so that a line stays a line and a tab
-//! separates, and reads back with `--escaped`; with `--hex` it is hexadecimal. In JSON a string is
-//! itself under its name (`key`) if it is UTF-8, and otherwise, and with `--hex`, hexadecimal under
-//! another one (`key_hex`).
+//! An argument is used as raw bytes unless `--hex` or `--escaped` is given. Text output escapes
+//! characters that are not printable, so that a record stays on one line with one tab, and can be
+//! read back with `--escaped`. With `--hex`, output is hexadecimal. In JSON, a string that is valid
+//! UTF-8 has its plain name (`key`). Otherwise, and with `--hex`, it is hexadecimal under another
+//! name (`key_hex`).
 
 use std::ffi::OsStr;
 use std::fmt::{self, Display};
@@ -17,22 +17,20 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use crate::failure::BadArgument;
 
-/// How keys and values are written.
+/// Encoding of keys and values in arguments and output.
 #[derive(Clone, Copy, Debug, Default, Args)]
 pub(crate) struct EncodingArguments {
-    /// Of bytes: keys and values are hexadecimal, two digits a byte, as arguments and as they are
-    /// printed
+    /// Read and print keys and values as hexadecimal, two digits per byte
     #[arg(long, conflicts_with = "escaped")]
     pub(crate) hex: bool,
 
-    /// Of bytes: keys and values in arguments have the escapes with which they are printed: `\\`,
-    /// `\n`, `\r`, `\t`, and `\xNN` for any byte
+    /// Read `\\`, `\n`, `\r`, `\t` and `\xNN` in arguments as escapes, as output prints them
     #[arg(long)]
     pub(crate) escaped: bool,
 }
 
 impl EncodingArguments {
-    /// The option that is given, if one is.
+    /// Returns the given option, if any.
     pub(crate) fn given(self) -> Option<&'static str> {
         match self {
             Self { hex: true, .. } => Some("--hex"),
@@ -41,7 +39,7 @@ impl EncodingArguments {
         }
     }
 
-    /// The bytes that an argument stands for; `role` is what it is, for the message.
+    /// Decodes an argument. `role` names the argument in error messages.
     pub(crate) fn read(self, role: &str, argument: &OsStr) -> Result<Vec<u8>, BadArgument> {
         let bytes = argument.as_bytes();
         if !self.hex && !self.escaped {
@@ -61,12 +59,12 @@ impl EncodingArguments {
         read.map_err(|error| bad(&error, name))
     }
 
-    /// The same for a key, which must not be too long to be one.
+    /// Decodes a key and checks its size.
     pub(crate) fn read_key(self, argument: &OsStr) -> Result<Vec<u8>, BadArgument> {
         self.read_up_to_key_size("key", argument)
     }
 
-    /// The same for what keys begin with.
+    /// Decodes a key prefix.
     pub(crate) fn read_prefix(self, argument: &OsStr) -> Result<Vec<u8>, BadArgument> {
         self.read_up_to_key_size("prefix", argument)
     }
@@ -83,7 +81,7 @@ impl EncodingArguments {
         Ok(bytes)
     }
 
-    /// A string as text.
+    /// Formats a byte string as text.
     pub(crate) const fn show(self, bytes: &[u8]) -> ShownString<'_> {
         ShownString {
             bytes,
@@ -92,7 +90,7 @@ impl EncodingArguments {
     }
 }
 
-/// A byte string as text, on one line and without a tab.
+/// Byte string as text, on one line and without a tab.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ShownString<'a> {
     bytes: &'a [u8],
@@ -109,17 +107,17 @@ impl Display for ShownString<'_> {
     }
 }
 
-/// What a record is printed with as its value.
+/// Value column of a printed record.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ShownValue<'a> {
     Present(&'a [u8]),
-    /// The key is absent: `null` in JSON.
+    /// The record has no value: the key is absent.
     Absent,
-    /// Only keys are printed.
+    /// Values were not requested.
     NotAsked,
 }
 
-/// A record of byte strings: as text its key, a tab and its value.
+/// Record of byte strings; as text its key, a tab and its value.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ShownRecord<'a> {
     pub(crate) encoding: EncodingArguments,
@@ -172,9 +170,9 @@ mod tests {
         (0..=u8::MAX).collect()
     }
 
-    /// Promise: an argument is its bytes, UTF-8 or not; what is shown of any bytes reads back to
-    /// them, with `--hex` as with `--escaped`, and has no line break, no tab and no control
-    /// character in it.
+    /// Promise: without an option, an argument is used as raw bytes, UTF-8 or not. The output for
+    /// any bytes can be read back, with `--hex` and with `--escaped`, and contains no line break,
+    /// tab or other control character.
     #[test]
     fn strings_read_back() {
         let bytes = all_bytes();
@@ -186,8 +184,8 @@ mod tests {
         }
     }
 
-    /// Promise: what stands for no bytes is refused with the character and the reason, and so is a
-    /// key that is too long.
+    /// Promise: an argument that cannot be decoded is rejected with the character and the reason,
+    /// and so is a key that is too long.
     #[test]
     fn what_is_no_string_is_refused() {
         let long = "61".repeat(KEY_SIZE_BYTES_MAX + 1);
@@ -220,8 +218,8 @@ mod tests {
         }
     }
 
-    /// Promise: in JSON a string is itself where it is UTF-8, each of key and value by itself, and
-    /// hexadecimal where it is not, or where that is asked for.
+    /// Promise: in JSON, key and value are each text if they are valid UTF-8, and hexadecimal if
+    /// they are not or if `--hex` is given.
     #[test]
     fn json_names_tell_what_a_string_is() {
         let json = |encoding, key, value| {

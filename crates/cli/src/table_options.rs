@@ -1,15 +1,15 @@
-//! How a table is made: the options of `table create` and `load --create`.
+//! Options of new tables, for `table create` and `load --create`.
 //!
-//! There are two kinds of tables, and some options are of one kind only. Such an option says which
-//! kind is meant, if `--kind` does not; one of the other kind is refused.
+//! There are two kinds of tables, and some options exist for one kind only. Without `--kind`, such
+//! an option determines the kind. An option of the other kind is rejected.
 
 use clap::{Args, ValueEnum};
 use farleaf::{LayerKind, PageOptions, TableKind, TableOptions};
 
 use crate::failure::BadArgument;
-use crate::quantity::{parse_key, parse_size};
+use farleaf_bench::quantity::{parse_key, parse_size};
 
-/// What a table's keys and values are. (The variants have no help of their own, which would make
+/// Type of a table's keys and values. (The variants have no help of their own, which would make
 /// every command's help long.)
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum KindName {
@@ -18,7 +18,7 @@ pub(crate) enum KindName {
 }
 
 impl KindName {
-    /// As `--kind` takes it.
+    /// Returns the name that `--kind` accepts.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Bytes => "bytes",
@@ -27,60 +27,60 @@ impl KindName {
     }
 }
 
-/// How a table is made.
+/// Options of a new table.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct TableOptionArguments {
-    /// What keys and values are: `bytes`, strings of bytes; or `words`, whole numbers of 64 bits
-    /// [default: bytes; with --slots, --bounds, an --index but `learned` or several pools, words;
-    /// `load`: as the file's first line is]
+    /// Type of keys and values: `bytes` (byte strings) or `words` (unsigned 64-bit integers)
+    /// [default: bytes; words with --slots, --bounds, several pools or an --index other than
+    /// `learned`; for `load`, the type of the file's first line]
     #[arg(long, value_enum, value_name = "KIND", hide_possible_values = true)]
     pub(crate) kind: Option<KindName>,
 
-    /// Of words: records that a leaf can hold, 8, 12 or 16 [default: 8]
+    /// Tables of words: records per leaf, 8, 12 or 16 [default: 8]
     #[arg(long, value_parser = parse_slots, allow_negative_numbers = true)]
     pub(crate) slots: Option<u64>,
 
-    /// Search layer: `learned`; `rf-tree`, which caches all that leads to leaves; `rpc`: none, the
-    /// memory node holds the records itself and every operation is a call; of words also `rolex`
-    /// as in its paper; other trees: `fg`, `sherman` or `cell`; `xstore`: models that the memory
-    /// node trains, which executes writes
+    /// Search layer. For both types: `learned`; `rf-tree`, which caches the whole tree; `rpc`,
+    /// where the memory node executes every operation. For words also `rolex`, as in its paper; the
+    /// trees `fg`, `sherman` and `cell`; `xstore`, whose models the node trains and whose writes it
+    /// executes
     #[arg(long, value_name = "LAYER", default_value_t = TableOptions::default().layer)]
     pub(crate) index: LayerKind,
 
-    /// Of bytes: size of a page, 512, 1024 or 2048 bytes [default: 1024]
+    /// Tables of bytes: page size, 512, 1024 or 2048 bytes [default: 1024]
     #[arg(long, value_name = "SIZE", value_parser = parse_page_size)]
     #[arg(allow_negative_numbers = true)]
     pub(crate) page_size: Option<u64>,
 
-    /// Of bytes: the largest value that lies in a page and comes with its key, where a larger one
-    /// takes a round trip more; up to 224, 544 or 1184 bytes, as pages are [default: 128]
+    /// Tables of bytes: largest value stored inside a page; reading a larger one takes another
+    /// round trip. At most 224, 544 or 1184 bytes, depending on the page size [default: 128]
     #[arg(long, value_name = "SIZE", value_parser = parse_size, allow_negative_numbers = true)]
     pub(crate) inline_value: Option<u64>,
 
-    /// How full `load` makes leaves or pages, in percent, from 25 to 100
+    /// Fill factor of leaves or pages in percent, when `load` builds them, from 25 to 100
     #[arg(long, value_name = "PERCENT", default_value_t = TableOptions::default().fill_percent)]
     #[arg(value_parser = parse_fill, allow_negative_numbers = true)]
     pub(crate) fill: u8,
 
-    /// Error bound of the models in keys, from 0.5 to 1024
+    /// Error bound of the models, in keys, from 0.5 to 1024
     #[arg(long, value_name = "KEYS", default_value_t = TableOptions::default().epsilon_keys)]
     #[arg(value_parser = parse_epsilon, allow_negative_numbers = true)]
     pub(crate) epsilon: f64,
 }
 
-/// How a table over several pools is cut.
+/// Bounds of the parts of a table over several pools.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct BoundsArgument {
-    /// Of a table over several pools (`--pool A,B`), the first key of each part but the first, one
-    /// fewer than pools [default: as many keys in each part; `load`: as many of the records]
+    /// Tables over several pools (`--pool A,B`): first key of each part except the first [default:
+    /// equal shares of the key space; for `load`, of the records]
     #[arg(long, value_name = "KEYS", value_delimiter = ',', value_parser = parse_key)]
     #[arg(allow_negative_numbers = true)]
     pub(crate) bounds: Option<Vec<u64>>,
 }
 
 impl TableOptionArguments {
-    /// The kind that `--kind` or the other options say; `None`: none of them does. `pool_count` is
-    /// how many pools the table is to be over.
+    /// Returns the kind that `--kind` or the other options determine; `None` if they leave it open.
+    /// `pool_count` is the number of pools that the table spans.
     ///
     /// # Errors
     /// Options of both kinds are given.
@@ -107,7 +107,7 @@ impl TableOptionArguments {
         }
     }
 
-    /// What is given that only tables of words have. Bounds are for several pools only.
+    /// Returns a given option that only tables of words have. Bounds are for several pools only.
     fn sign_of_words(&self, pool_count: usize) -> Option<String> {
         if self.slots.is_some() {
             Some("--slots".to_owned())
@@ -120,14 +120,14 @@ impl TableOptionArguments {
         }
     }
 
-    /// Whether the search layer is meant as one of bytes: both kinds can have it, and something
-    /// else says so.
+    /// Returns whether the search layer is one of bytes: both kinds support it, and another option
+    /// determines the kind.
     fn is_index_of_bytes(&self) -> bool {
         let says_bytes = self.kind == Some(KindName::Bytes) || self.sign_of_bytes().is_some();
         says_bytes && self.index.has_byte_tables()
     }
 
-    /// What is given that only tables of bytes have.
+    /// Returns a given option that only tables of bytes have.
     fn sign_of_bytes(&self) -> Option<&'static str> {
         if self.page_size.is_some() {
             Some("--page-size")
@@ -138,7 +138,7 @@ impl TableOptionArguments {
         }
     }
 
-    /// The options of a table of this kind.
+    /// Returns the options of a table of this kind.
     pub(crate) fn of_kind(&self, kind: KindName) -> TableOptions {
         let defaults = TableOptions::default();
         let pages = PageOptions::default();
@@ -205,7 +205,7 @@ mod tests {
         Line::try_parse_from(words).expect("valid").options
     }
 
-    /// Promise: without options a table is made as the library makes it, of either kind.
+    /// Promise: without options, the CLI creates tables of either kind with the library's defaults.
     #[test]
     fn default_options_are_the_library_s() {
         let options = options(&[]);
@@ -213,8 +213,8 @@ mod tests {
         assert_eq!(options.of_kind(KindName::Bytes), TableOptions::bytes());
     }
 
-    /// Promise: the kind is the one that is given, or the one that has what is given; what only the
-    /// other kind has is refused by its name.
+    /// Promise: the kind is the given one, or the one that has the given options. The error names
+    /// an option that only the other kind has.
     #[test]
     fn options_tell_the_kind() {
         let kind = |words: &[&str], pool_count| options(words).kind(pool_count);

@@ -1,7 +1,8 @@
-//! Work that may come to wait for a client which does not go on: says so, and hears an interrupt
-//! meanwhile.
+//! Watches work that may block on a client that does not continue: reports the wait, and handles
+//! interrupts meanwhile.
 //!
-//! A put waits for a leaf's lock as long as its holder lives, and a stopped process lives.
+//! A put waits for a leaf's lock as long as its holder lives, and a stopped process counts as
+//! alive.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -10,24 +11,24 @@ use std::time::{Duration, Instant};
 
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-/// Time between two looks at the work.
+/// Interval at which the work is checked.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
-/// Work that has not come on for so long is said to wait.
+/// Time without progress after which the work is reported as waiting.
 const TOLD_AFTER: Duration = Duration::from_secs(5);
-/// Work that has not stopped by itself so long after an interrupt is given up.
+/// Time after an interrupt at which work that has not stopped is abandoned.
 const GIVEN_UP_AFTER: Duration = Duration::from_secs(1);
 
-/// How far the work came, and whether it is to stop.
+/// Progress of the work, and whether it should stop.
 #[derive(Debug, Default)]
 pub(crate) struct Watched {
     done_count: AtomicUsize,
-    /// The work has ended, or is given up: whoever sets it decides which.
+    /// Set when the work has ended or is abandoned; the side that sets it first decides which.
     is_over: AtomicBool,
     is_interrupted: Arc<AtomicBool>,
 }
 
 impl Watched {
-    /// Hears SIGINT and SIGTERM from now on.
+    /// Creates the state and registers handlers for SIGINT and SIGTERM.
     pub(crate) fn new() -> std::io::Result<Self> {
         let watched = Self::default();
         for signal in [SIGINT, SIGTERM] {
@@ -36,15 +37,16 @@ impl Watched {
         Ok(watched)
     }
 
-    /// Notes that so many parts are done. Returns whether the work is to stop.
+    /// Records the number of finished parts. Returns whether the work should stop.
     pub(crate) fn note(&self, done_count: usize) -> bool {
         self.done_count.store(done_count, Ordering::Relaxed);
         self.is_interrupted.load(Ordering::Relaxed)
     }
 
-    /// Does the work, which notes how far it came. While nothing is noted for long, `tell_waiting`
-    /// is called once; and if the work does not stop after an interrupt, `give_up`, which should
-    /// end the process. Both are told how many parts were done. Returns when neither is under way.
+    /// Runs the work, which records its progress. After a long time without progress, calls
+    /// `tell_waiting` once. If the work does not stop after an interrupt, calls `give_up`, which
+    /// should end the process. Both receive the number of finished parts. Returns when neither is
+    /// running.
     pub(crate) fn run<T>(
         &self,
         work: impl FnOnce() -> T,
@@ -91,7 +93,7 @@ impl Watched {
     }
 }
 
-/// Ends the watching, also when the work panics.
+/// Guard that ends the watching, also when the work panics.
 struct Over<'a> {
     watched: &'a Watched,
     looking: thread::Thread,
@@ -108,8 +110,8 @@ impl Drop for Over<'_> {
 mod tests {
     use super::*;
 
-    /// Promise: work that does not come on is given up a second after an interrupt, and is told how
-    /// far it came; work that does come on is not.
+    /// Promise: work without progress is abandoned a second after an interrupt, and the number of
+    /// finished parts is reported. Work that makes progress is not abandoned.
     #[test]
     fn work_that_waits_is_given_up_when_interrupted() {
         let watched = Watched::default();

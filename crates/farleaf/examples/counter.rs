@@ -1,7 +1,7 @@
 //! Several threads advance one counter with compare-and-swap, and no increment is lost.
 //!
-//! A session belongs to one thread, so each thread opens its own. `cargo run -p farleaf --example
-//! counter`
+//! A session belongs to one thread, so each thread opens its own. Run it with `cargo run -p farleaf
+//! --example counter`.
 
 use std::thread::{self, ScopedJoinHandle};
 
@@ -39,7 +39,7 @@ fn main() -> Result<(), Error> {
     Ok(())
 }
 
-/// Adds one to the counter, and returns how often another thread was faster.
+/// Adds one to the counter, and returns how often another thread changed it first.
 fn increment(table: &Table) -> Result<u64, Error> {
     let mut expected = table.get(COUNTER_KEY)?;
     let mut retry_count = 0;

@@ -1,10 +1,11 @@
-//! The program of the README: a pool, a table, a few records. `cargo run -p farleaf --example
-//! first_table`
+//! Program of the README: a pool, a table, a few records. Run it with `cargo run -p farleaf
+//! --example first_table`.
 
 use farleaf::{Pool, Swap, TableOptions};
 
 fn main() -> Result<(), farleaf::Error> {
-    // "shm:NAME" or "tcp:HOST:PORT" is what `farleaf serve` serves; "mem:" is this process's own.
+    // "shm:NAME" and "tcp:HOST:PORT" are served by `farleaf serve`; "mem:" is private to this
+    // process.
     let pool = Pool::open("mem:")?;
     let session = pool.session()?; // one per thread
     let table = session.create_table("planets", &TableOptions::default())?;

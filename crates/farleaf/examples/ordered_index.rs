@@ -1,13 +1,13 @@
-//! Events by time: a bulk load, ranges, and questions about moments at which nothing happened.
+//! Index of events by time: a bulk load, ranges, and lookups at times without events.
 //!
-//! Keys are milliseconds, values are numbers of events. `cargo run -p farleaf --example
-//! ordered_index`
+//! Keys are milliseconds, values are event numbers. Run it with `cargo run -p farleaf --example
+//! ordered_index`.
 
 use farleaf::{Error, Pool, Session, TableOptions};
 
 const EVENT_COUNT: u64 = 100_000;
 const START_MS: u64 = 1_700_000_000_000;
-/// Events come in bursts of so many, a second apart within a burst.
+/// Events per burst; they are a second apart within a burst.
 const BURST_COUNT: u64 = 50;
 const STEP_MS: u64 = 1_000;
 const PAUSE_MS: u64 = 3_600_000;
@@ -28,27 +28,27 @@ fn main() -> Result<(), Error> {
         summary.record_count, summary.leaf_count, summary.model_count
     );
 
-    // What happened at a moment, and just before it.
+    // The event at a time, and the one just before it.
     let time = time_of(12_345);
     assert_eq!(table.get(time)?, Some(12_345));
     tell_cost(&session, "a get");
     assert_eq!(table.get(time - 1)?, None);
 
-    // All of one burst, though its end is not the time of any event.
+    // All events of one burst. The range ends at a time without an event.
     let burst = time_of(200 * BURST_COUNT)..time_of(201 * BURST_COUNT) - PAUSE_MS / 2;
     let events = table.range(burst).collect::<Result<Vec<_>, _>>()?;
     assert_eq!(events.len() as u64, BURST_COUNT);
     assert!(events.windows(2).all(|pair| pair[0].0 < pair[1].0));
     println!("burst 200 has events {} to {}", events[0].1, events[49].1);
 
-    // The next event after a moment in a pause.
+    // The next event after a time in a pause.
     let in_pause = time_of(201 * BURST_COUNT) - 1;
     assert_eq!(table.get(in_pause)?, None);
     let next = table.scan(in_pause, 1).next().transpose()?;
     assert_eq!(next, Some((in_pause + 1, 201 * BURST_COUNT)));
     println!("the first event after the pause is {}", 201 * BURST_COUNT);
 
-    // New events need no new training, and none waits for one.
+    // New events need no new training, and do not wait for one.
     table.put(in_pause, EVENT_COUNT)?;
     let next = table.scan(in_pause, 1).next().transpose()?;
     assert_eq!(next, Some((in_pause, EVENT_COUNT)));

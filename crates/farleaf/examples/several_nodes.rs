@@ -1,13 +1,13 @@
-//! Works on a table in a pool of several nodes and checks every answer, while somebody drains nodes
-//! of it, or kills them.
+//! Uses a table in a pool of several nodes and checks every result while an operator drains or
+//! kills nodes.
 //!
 //! ```text
 //! cargo run --release -p farleaf --example several_nodes -- tcp:HOST:PORT RECORDS SECONDS
 //! ```
 //!
-//! Loads RECORDS records into a table `several`, if it is not there. Then three threads get what
-//! was loaded and put records beside it for SECONDS. Every answer has to be right, or say that the
-//! node of the key is lost. At the end, the whole table is scanned, unless something was lost.
+//! Loads RECORDS records into a table `several`, unless it exists. Then, for SECONDS, three threads
+//! get the loaded records and put others between them. Every result must be right, or an error that
+//! the key's node is lost. At the end, the whole table is scanned unless a node was lost.
 
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,9 +18,9 @@ use farleaf::{Error, ErrorKind, Pool, Table, TableOptions};
 const TABLE: &str = "several";
 const THREAD_COUNT: u64 = 3;
 
-/// What the threads have met.
+/// Results of the threads.
 #[derive(Default)]
-struct Met {
+struct WorkCounts {
     get_count: AtomicU64,
     put_count: AtomicU64,
     lost_count: AtomicU64,
@@ -28,7 +28,7 @@ struct Met {
     worst_ns: AtomicU64,
 }
 
-/// Room for what threads put between two loaded keys.
+/// Returns a loaded key. Keys have gaps in which the threads put others.
 fn key(number: u64) -> u64 {
     number * 16 + (number / 1000) * (number / 1000)
 }
@@ -67,7 +67,7 @@ fn run(address: &str, records: u64, time: Duration) -> Result<u64, Error> {
         table
     };
     show(&pool)?;
-    let met = Met::default();
+    let met = WorkCounts::default();
     let until = Instant::now() + time;
     std::thread::scope(|scope| {
         let work = |thread| {
@@ -96,8 +96,8 @@ fn run(address: &str, records: u64, time: Duration) -> Result<u64, Error> {
     Ok(count(&met.wrong_count))
 }
 
-/// Nothing that was loaded is missing, and keys ascend.
-fn check_all(table: &Table, records: u64, met: &Met) -> Result<(), Error> {
+/// Checks that no loaded record is missing and that keys ascend.
+fn check_all(table: &Table, records: u64, met: &WorkCounts) -> Result<(), Error> {
     let mut next = 0;
     let mut last = None;
     for record in table.range(..) {
@@ -120,7 +120,7 @@ fn work(
     pool: &Pool,
     (thread, records): (u64, u64),
     until: Instant,
-    met: &Met,
+    met: &WorkCounts,
 ) -> Result<(), Error> {
     let session = pool.session()?;
     let table = session.open_table(TABLE)?;

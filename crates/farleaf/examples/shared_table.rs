@@ -1,9 +1,9 @@
-//! Two processes on one table, one of which is killed in the middle of its work.
+//! Two processes that share one table; one of them is killed in the middle of its work.
 //!
-//! The parent makes a pool in shared memory under a name of its own and starts itself again as a
-//! child. The child opens the pool by its address, writes, says what it wrote, and goes on writing
-//! until it is killed. What it had said is there; and whatever lock it held stops nobody.
-//! `cargo run -p farleaf --example shared_table`
+//! The parent creates a pool in shared memory under its own name and starts itself again as a
+//! child. The child opens the pool by its address, writes, reports what it wrote, and continues to
+//! write until it is killed. All reported records are there, and locks that the child held do not
+//! block the parent. Run it with `cargo run -p farleaf --example shared_table`.
 
 use std::error::Error;
 use std::io::{BufRead, BufReader};
@@ -36,7 +36,7 @@ fn parent() -> Result<(), Box<dyn Error>> {
         .spawn()?;
     let output = child.stdout.take().ok_or("the child has no output")?;
     let said = BufReader::new(output).lines().next();
-    // Whatever it said, it ends here.
+    // Kill the child whatever it reported.
     child.kill()?;
     child.wait()?;
     let said = said.ok_or("the child ended too early")??;
@@ -61,7 +61,7 @@ fn parent() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Writes every key once more; takes over what locks the dead child has left.
+/// Overwrites every key, recovering any locks that the dead child has left.
 fn overwrite(table: &Table, value: u64) -> Result<(), farleaf::Error> {
     (0..=RECORD_COUNT).try_for_each(|key| table.put(key, value).map(drop))?;
     let records = table
@@ -81,8 +81,8 @@ fn child(address: &str) -> Result<(), Box<dyn Error>> {
         table.insert(key, key * key)?;
     }
     println!("child: wrote {RECORD_COUNT} records");
-    // Until it is killed. The keys are beyond those that the parent looks at; the leaves need not
-    // be.
+    // Runs until the process is killed. These keys are beyond those that the parent reads, but may
+    // be in the same leaves.
     for round in 0_u64.. {
         table.put(RECORD_COUNT + 1 + round % RECORD_COUNT, round)?;
     }

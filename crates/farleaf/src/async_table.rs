@@ -1,4 +1,4 @@
-//! A table's operations as futures.
+//! Operations of a table as futures.
 
 use std::fmt;
 use std::future::Future;
@@ -11,32 +11,32 @@ use farleaf_index::operation::{Decision, HintCounters, ScanCursor};
 use farleaf_index::rpc::Change;
 use farleaf_index::{Index, IndexError};
 
-use crate::at_once::{GetBegun, MultiGetBegun};
-use crate::begin::Begun;
-use crate::host::Host;
+use crate::at_once::{GetAttempt, MultiGetAttempt};
+use crate::begin::OperationGuard;
+use crate::host::SessionHost;
 use crate::options::TableInfo;
 use crate::session::{SessionCore, TableState};
 use crate::table::{Insertion, Swap, Update};
 use crate::{Error, PartialCounts, Pool};
 
-/// A table's operations as futures, for having many of them under way on one thread. On `mem` and
-/// `shm` a future is ready at its first poll, unless it has to wait for another client's lock.
+/// Operations of a table as futures, so that one thread can run many of them concurrently. On `mem`
+/// and `shm` a future is ready at its first poll, unless it has to wait for another client's lock.
 ///
-/// Dropping the future of a write before it is done may leave a leaf locked: the session is then
-/// closed to further operations, and others recover the leaf when it has been dropped. Spawn writes
-/// on an executor rather than racing them against time-outs.
-pub struct AsyncTable<H: Host = Pool> {
+/// Dropping the future of a write before it is ready may leave a leaf locked. The session is then
+/// closed to further operations, and others recover the leaf once the session is dropped. Spawn
+/// writes on an executor rather than racing them against timeouts.
+pub struct AsyncTable<H: SessionHost = Pool> {
     pub(crate) session: Rc<SessionCore<H>>,
     pub(crate) state: Rc<TableState>,
 }
 
-impl<H: Host> Clone for AsyncTable<H> {
+impl<H: SessionHost> Clone for AsyncTable<H> {
     fn clone(&self) -> Self {
         Self::new(Rc::clone(&self.session), Rc::clone(&self.state))
     }
 }
 
-impl<H: Host> fmt::Debug for AsyncTable<H> {
+impl<H: SessionHost> fmt::Debug for AsyncTable<H> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AsyncTable")
             .field("info", &self.state.info)
@@ -44,20 +44,20 @@ impl<H: Host> fmt::Debug for AsyncTable<H> {
     }
 }
 
-/// What rarely has to be awaited is boxed: a future is as large as the largest one inside it.
-pub(crate) type Rare<'a, R> = Pin<Box<dyn Future<Output = Result<R, Error>> + 'a>>;
+/// Boxed: these futures are rarely awaited, and a future is as large as the largest one inside it.
+pub(crate) type SlowPathFuture<'a, R> = Pin<Box<dyn Future<Output = Result<R, Error>> + 'a>>;
 
-/// One operation under way.
-pub(crate) struct Operation<'a, H: Host> {
+/// One unfinished operation.
+pub(crate) struct Operation<'a, H: SessionHost> {
     table: &'a AsyncTable<H>,
     pub(crate) batch: Box<Batch>,
     pub(crate) index: Index<'a, H::Endpoint>,
-    _begun: Begun<'a>,
+    _begun: OperationGuard<'a>,
 }
 
-impl<H: Host> Operation<'_, H> {
-    /// Counts what it cost. If it failed, [`AsyncTable::refresh_after`] tells whether it has to be
-    /// begun again.
+impl<H: SessionHost> Operation<'_, H> {
+    /// Ends the operation and counts its cost. If it failed, [`AsyncTable::refresh_after`] decides
+    /// whether to retry it.
     #[expect(
         clippy::inline_always,
         reason = "a call would hand the operation over by memory"
@@ -72,30 +72,31 @@ impl<H: Host> Operation<'_, H> {
         result
     }
 
-    /// [`finish`](Self::finish) without a result.
+    /// Ends the operation like [`finish`](Self::finish), without a result.
     pub(crate) fn end(self, kind: OperationKind) {
         self.table.session.finish(kind, self.batch);
     }
 }
 
-impl<H: Host> AsyncTable<H> {
+impl<H: SessionHost> AsyncTable<H> {
     pub(crate) fn new(session: Rc<SessionCore<H>>, state: Rc<TableState>) -> Self {
         Self { session, state }
     }
 
-    /// What there is to know of the table without looking into it.
+    /// Returns the properties that are known without reading the table.
     pub fn info(&self) -> &TableInfo {
         &self.state.info
     }
 
-    /// After an operation that failed. `Ok`: the session's root was out of date, and is no more;
-    /// the operation has done nothing and has to be begun again.
+    /// Handles a failed operation. `Ok` means that the session's root was outdated and has been
+    /// refreshed; the operation had no effect, and the caller retries it.
     #[cold]
-    pub(crate) fn refresh_after(&self, error: IndexError) -> Rare<'_, ()> {
+    pub(crate) fn refresh_after(&self, error: IndexError) -> SlowPathFuture<'_, ()> {
         match error {
             IndexError::Outdated => Box::pin(async {
-                // P1: what the operation that failed had noted is gone.
-                let _begun = self.session.begin_slowly(&self.state).await?;
+                // The failed operation's note of its sequence number is gone, so another one is
+                // needed.
+                let _begun = self.session.begin_on_slow_path(&self.state).await?;
                 self.session.refresh(&self.state).await
             }),
             other => {
@@ -114,14 +115,14 @@ impl<H: Host> AsyncTable<H> {
     pub(crate) async fn begin(&self) -> Result<Operation<'_, H>, Error> {
         let begun = match self.session.begin_at_once(&self.state) {
             Some(begun) => begun,
-            None => self.session.begin_slowly(&self.state).await?,
+            None => self.session.begin_on_slow_path(&self.state).await?,
         };
         Ok(self.operation(begun))
     }
 
     #[expect(clippy::inline_always, reason = "as for `begin`")]
     #[inline(always)]
-    pub(crate) fn operation<'a>(&'a self, begun: Begun<'a>) -> Operation<'a, H> {
+    pub(crate) fn operation<'a>(&'a self, begun: OperationGuard<'a>) -> Operation<'a, H> {
         Operation {
             table: self,
             batch: self.session.take_batch(),
@@ -135,48 +136,51 @@ impl<H: Host> AsyncTable<H> {
         Index::new(self.session.access(&self.state), &self.state.index)
     }
 
-    /// The value of a key. One round trip, one leaf, when the hint is right.
+    /// Returns the value of a key. Costs one round trip and reads one leaf if the hint is right.
     ///
     /// # Errors
-    /// The table was dropped or is damaged, or the fabric failed.
+    /// The table was dropped or is corrupted, or the fabric failed.
     #[inline]
     pub async fn get(&self, key: u64) -> Result<Option<u64>, Error> {
         match self.get_at_once(key) {
-            GetBegun::Done(value) => Ok(value),
-            GetBegun::Unfinished(rest) => self.get_rest(key, rest).await,
+            GetAttempt::Done(value) => Ok(value),
+            GetAttempt::Unfinished(rest) => self.get_rest(key, rest).await,
         }
     }
 
-    /// The values of many keys, in their order: one round trip per 1024 keys.
+    /// Returns the values of many keys, in the order of the keys. Costs one round trip per 1024
+    /// keys.
     ///
     /// # Errors
-    /// As for [`get`](Self::get).
+    /// The same as those of [`get`](Self::get).
     pub async fn multi_get(&self, keys: &[u64]) -> Result<Vec<Option<u64>>, Error> {
         let mut values = Vec::new();
         self.multi_get_into(keys, &mut values).await?;
         Ok(values)
     }
 
-    /// [`multi_get`](Self::multi_get) into a vector that is cleared first.
+    /// Reads the values of many keys like [`multi_get`](Self::multi_get) into a vector, which is
+    /// cleared first.
     ///
     /// # Errors
-    /// As for [`get`](Self::get).
+    /// The same as those of [`get`](Self::get).
     pub async fn multi_get_into(
         &self,
         keys: &[u64],
         values: &mut Vec<Option<u64>>,
     ) -> Result<(), Error> {
         match self.multi_get_at_once(keys, values) {
-            MultiGetBegun::Done => Ok(()),
-            MultiGetBegun::Unfinished(rest) => self.multi_get_rest(keys, values, rest).await,
+            MultiGetAttempt::Done => Ok(()),
+            MultiGetAttempt::Unfinished(rest) => self.multi_get_rest(keys, values, rest).await,
         }
     }
 
-    /// Writes a key whether it is present or not, and returns its previous value. Two round trips
-    /// when the hint is right.
+    /// Writes a key whether it is present or not, and returns its previous value. Costs two round
+    /// trips if the hint is right.
     ///
     /// # Errors
-    /// As for [`get`](Self::get); or the leaf is full and so is the pool: then nothing has changed.
+    /// The same as those of [`get`](Self::get); also if the leaf and the pool are full: then
+    /// nothing has changed.
     #[inline]
     pub async fn put(&self, key: u64, value: u64) -> Result<Option<u64>, Error> {
         self.modify(
@@ -187,10 +191,10 @@ impl<H: Host> AsyncTable<H> {
         .await
     }
 
-    /// Writes a key if it is absent. Two round trips when the hint is right.
+    /// Writes a key if it is absent. Costs two round trips if the hint is right.
     ///
     /// # Errors
-    /// As for [`put`](Self::put).
+    /// The same as those of [`put`](Self::put).
     pub async fn insert(&self, key: u64, value: u64) -> Result<Insertion, Error> {
         self.modify(
             OperationKind::Insert,
@@ -203,10 +207,10 @@ impl<H: Host> AsyncTable<H> {
         .await
     }
 
-    /// Writes a key if it is present. Two round trips when the hint is right.
+    /// Writes a key if it is present. Costs two round trips if the hint is right.
     ///
     /// # Errors
-    /// As for [`get`](Self::get).
+    /// The same as those of [`get`](Self::get).
     #[inline]
     pub async fn update(&self, key: u64, value: u64) -> Result<Update, Error> {
         self.modify(
@@ -220,10 +224,10 @@ impl<H: Host> AsyncTable<H> {
         .await
     }
 
-    /// Removes a key and returns its value. Two round trips when the hint is right.
+    /// Removes a key and returns its value. Costs two round trips if the hint is right.
     ///
     /// # Errors
-    /// As for [`get`](Self::get).
+    /// The same as those of [`get`](Self::get).
     pub async fn delete(&self, key: u64) -> Result<Option<u64>, Error> {
         self.modify(
             OperationKind::Delete,
@@ -233,11 +237,11 @@ impl<H: Host> AsyncTable<H> {
         .await
     }
 
-    /// Gives a key the value `new` (`None` removes it) if its value is `expected` (`None`: if it is
-    /// absent). Two round trips when the hint is right.
+    /// Sets the value of a key to `new` (`None` removes the key) if it is `expected` (`None`: if
+    /// the key is absent). Costs two round trips if the hint is right.
     ///
     /// # Errors
-    /// As for [`put`](Self::put).
+    /// The same as those of [`put`](Self::put).
     pub async fn compare_and_swap(
         &self,
         key: u64,
@@ -264,15 +268,15 @@ impl<H: Host> AsyncTable<H> {
         mut decide: impl FnMut(Option<u64>) -> (Decision, R),
     ) -> Result<R, Error> {
         loop {
-            // Not `begin`: that would cost every operation a hundred instructions.
+            // Not `begin`, which would cost every operation a hundred instructions.
             let begun = match self.session.begin_at_once(&self.state) {
                 Some(begun) => begun,
                 None if self.is_remote() || self.has_node_writes() => {
-                    // The node has decided the same about what it found.
+                    // The node has made the same decision on the value that it found.
                     let found = self.change_remote(kind, key, change()).await?;
                     return Ok(decide(found).1);
                 }
-                None => self.session.begin_slowly(&self.state).await?,
+                None => self.session.begin_on_slow_path(&self.state).await?,
             };
             let mut operation = self.operation(begun);
             let result = operation
@@ -286,11 +290,11 @@ impl<H: Host> AsyncTable<H> {
         }
     }
 
-    /// Replaces `records` by the first `limit` records from `from` on, ascending. One round trip on
-    /// a freshly loaded table. Not a snapshot (D9).
+    /// Replaces the contents of `records` by the first `limit` records from `from` on, ascending.
+    /// Costs one round trip on a freshly loaded table. The result is not a snapshot (LEAF-9).
     ///
     /// # Errors
-    /// As for [`get`](Self::get).
+    /// The same as those of [`get`](Self::get).
     pub async fn scan_into(
         &self,
         from: u64,
@@ -312,7 +316,7 @@ impl<H: Host> AsyncTable<H> {
         records: &mut Vec<(u64, u64)>,
     ) -> Result<(), Error> {
         loop {
-            // Not `begin`: that would cost every operation a hundred instructions.
+            // Not `begin`, which would cost every operation a hundred instructions.
             let begun = match self.session.begin_at_once(&self.state) {
                 Some(begun) => begun,
                 None if self.is_remote() => {
@@ -321,7 +325,7 @@ impl<H: Host> AsyncTable<H> {
                 None if self.has_node_writes() => {
                     return self.scan_by_models(cursor, wanted, records).await;
                 }
-                None => self.session.begin_slowly(&self.state).await?,
+                None => self.session.begin_on_slow_path(&self.state).await?,
             };
             let mut operation = self.operation(begun);
             let done = operation
@@ -335,11 +339,11 @@ impl<H: Host> AsyncTable<H> {
         }
     }
 
-    /// About how many records the table has, from a sample of its leaves. At most a few hundred
+    /// Estimates the number of records from a sample of the leaves. Costs at most a few hundred
     /// round trips.
     ///
     /// # Errors
-    /// As for [`get`](Self::get).
+    /// The same as those of [`get`](Self::get).
     pub async fn len_estimate(&self) -> Result<u64, Error> {
         if self.is_remote() || self.has_node_writes() {
             return self.count_remote().await;
@@ -354,14 +358,14 @@ impl<H: Host> AsyncTable<H> {
         }
     }
 
-    /// How often this session's hints were not right since it opened the table.
+    /// Returns how often this session's hints were wrong since it opened the table.
     pub fn hint_counters(&self) -> HintCounters {
         self.state.index.hint_counters()
     }
 
-    /// Bytes that this session holds to find leaves: models, upper models, residuals, tables and
-    /// synonyms; what sessions of a process share is counted whole. Never more than the session's
-    /// metadata budget.
+    /// Returns the bytes that this session holds to find leaves: models, upper models, residuals,
+    /// tables and synonyms. Caches shared by the process's sessions count in full. Never more than
+    /// the session's metadata budget.
     pub fn metadata_bytes(&self) -> u64 {
         if self.is_remote() {
             return 0;
@@ -369,25 +373,25 @@ impl<H: Host> AsyncTable<H> {
         self.state.index.metadata_bytes()
     }
 
-    /// How often this session has fetched and evicted parts of the table's models and residuals;
-    /// `None` if it has no metadata budget.
+    /// Returns how often this session has fetched and evicted parts of the table's models and
+    /// residuals; `None` if it has no metadata budget.
     pub fn partial_counts(&self) -> Option<PartialCounts> {
         self.state.index.partial_counts()
     }
 }
 
-/// Loading.
-impl<H: Host> AsyncTable<H> {
-    /// Fills an empty table from a sequence that ascends by key, and trains its search layer. All
-    /// of it appears at once, or nothing. `progress` is told now and then how many records have
-    /// been taken. An empty sequence changes nothing.
+/// Bulk loads.
+impl<H: SessionHost> AsyncTable<H> {
+    /// Loads an empty table from a sequence that ascends by key, and trains its search layer. All
+    /// records appear at once, or none. Calls `progress` from time to time with the number of
+    /// records read. An empty sequence changes nothing.
     ///
     /// # Errors
     /// [`ErrorKind::Load`](crate::ErrorKind::Load): the sequence does not ascend, or the table has
-    /// records or had many.
-    /// [`ErrorKind::Full`](crate::ErrorKind::Full). The table is then as it was.
-    /// [`ErrorKind::TableDropped`](crate::ErrorKind::TableDropped): before the load or while it was
-    /// under way. What was loaded is gone with the table.
+    /// records or had many. [`ErrorKind::Full`](crate::ErrorKind::Full): the pool is out of memory.
+    /// In both cases the table is unchanged.
+    /// [`ErrorKind::TableDropped`](crate::ErrorKind::TableDropped): the table was dropped before or
+    /// during the load, and the loaded records with it.
     pub async fn bulk_load(
         &self,
         records: impl IntoIterator<Item = (u64, u64)>,
@@ -397,7 +401,7 @@ impl<H: Host> AsyncTable<H> {
             return self.load_remote(records.into_iter(), progress).await;
         }
         let (session, state) = (&self.session, &self.state);
-        let begun = session.begin_slowly(state).await?;
+        let begun = session.begin_on_slow_path(state).await?;
         session.check_live(state).await?;
         session.chunk_owner_count.update(|count| count + 1);
         let plan = state.info.options.load_plan();
@@ -410,7 +414,7 @@ impl<H: Host> AsyncTable<H> {
             session.chunk_owner_count.update(|count| count - 1);
         }
         let loaded = loaded.map_err(|error| Error::from(error).of_table(&state.info.name));
-        // Whoever loads knows that there is a new root without meeting the retired first leaf.
+        // The loader knows of the new root and need not discover it through the retired first leaf.
         let refreshed = match loaded {
             Ok(_) => session.refresh(state).await,
             Err(_) => Ok(()),
@@ -418,7 +422,8 @@ impl<H: Host> AsyncTable<H> {
         drop(begun);
         refreshed?;
         let summary = loaded?;
-        // A load takes long; were it dropped meanwhile, everything went where nobody looks.
+        // Loads take long. If the table was dropped meanwhile, the records are in memory that no
+        // client reads.
         session.check_live(state).await?;
         Ok(summary)
     }

@@ -1,51 +1,51 @@
-//! Reads that end where they begin, on pools whose memory this processor reaches by itself.
+//! Reads that complete without a future, on pools whose memory this process has mapped.
 //!
-//! A blocking get needs no future then: it is made only for what is left to do.
+//! A blocking get then needs a future only for its rest, if it does not complete at the first leaf.
 
 use farleaf_fabric::OperationKind;
-use farleaf_index::operation::{Elsewhere, GetAtOnce, MultiGetAtOnce};
+use farleaf_index::operation::{GetAtOnce, MissedLeaf, MultiGetAtOnce};
 
-use crate::begin::Begun;
-use crate::host::Host;
+use crate::begin::OperationGuard;
+use crate::host::SessionHost;
 use crate::{AsyncTable, Error};
 
-/// What is left of a read.
-pub(crate) enum Rest<'a, W> {
-    /// All of it: nothing has begun.
+/// Remaining part of a read that has not completed at once.
+pub(crate) enum RemainingRead<'a, W> {
+    /// The whole read: nothing has begun.
     All,
-    /// It has begun, and goes on from here.
-    Elsewhere(Begun<'a>, W),
+    /// The read has begun, and continues from this state.
+    MissedLeaf(OperationGuard<'a>, W),
 }
 
-/// A get after its first leaf.
-pub(crate) enum GetBegun<'a> {
+/// State of a get after its first leaf.
+pub(crate) enum GetAttempt<'a> {
     Done(Option<u64>),
-    Unfinished(Rest<'a, Elsewhere>),
+    Unfinished(RemainingRead<'a, MissedLeaf>),
 }
 
-/// A `multi_get` after a leaf per key.
-pub(crate) enum MultiGetBegun<'a> {
+/// State of a `multi_get` after one leaf per key.
+pub(crate) enum MultiGetAttempt<'a> {
     Done,
-    Unfinished(Rest<'a, Vec<Elsewhere>>),
+    Unfinished(RemainingRead<'a, Vec<MissedLeaf>>),
 }
 
-impl<H: Host> AsyncTable<H> {
+impl<H: SessionHost> AsyncTable<H> {
     #[inline]
-    pub(crate) fn get_at_once(&self, key: u64) -> GetBegun<'_> {
+    pub(crate) fn get_at_once(&self, key: u64) -> GetAttempt<'_> {
         let Some(begun) = self.session.begin_briefly(&self.state) else {
-            return GetBegun::Unfinished(Rest::All);
+            return GetAttempt::Unfinished(RemainingRead::All);
         };
         let index = self.index();
         match index.get_at_once(key) {
             GetAtOnce::Value(value) => {
                 let cost = index.cost_at_once(1);
                 self.session.record(OperationKind::Get, cost);
-                GetBegun::Done(value)
+                GetAttempt::Done(value)
             }
-            GetAtOnce::Elsewhere(elsewhere) => {
-                GetBegun::Unfinished(Rest::Elsewhere(begun.keep(), elsewhere))
+            GetAtOnce::MissedLeaf(elsewhere) => {
+                GetAttempt::Unfinished(RemainingRead::MissedLeaf(begun.keep(), elsewhere))
             }
-            GetAtOnce::Unable => GetBegun::Unfinished(Rest::All),
+            GetAtOnce::Unable => GetAttempt::Unfinished(RemainingRead::All),
         }
     }
 
@@ -53,7 +53,7 @@ impl<H: Host> AsyncTable<H> {
     pub(crate) async fn get_rest(
         &self,
         key: u64,
-        rest: Rest<'_, Elsewhere>,
+        rest: RemainingRead<'_, MissedLeaf>,
     ) -> Result<Option<u64>, Error> {
         if self.is_remote() {
             return self.get_remote(key).await;
@@ -61,10 +61,10 @@ impl<H: Host> AsyncTable<H> {
         if self.has_node_writes() {
             return self.get_by_models(key, rest).await;
         }
-        if let Rest::Elsewhere(begun, elsewhere) = rest {
+        if let RemainingRead::MissedLeaf(begun, elsewhere) = rest {
             let mut operation = self.operation(begun);
             let batch = &mut operation.batch;
-            let value = operation.index.get_elsewhere(batch, key, elsewhere).await;
+            let value = operation.index.continue_get(batch, key, elsewhere).await;
             match operation.finish(OperationKind::Get, value) {
                 Ok(done) => return Ok(done),
                 Err(error) => self.refresh_after(error).await?,
@@ -85,21 +85,21 @@ impl<H: Host> AsyncTable<H> {
         &self,
         keys: &[u64],
         values: &mut Vec<Option<u64>>,
-    ) -> MultiGetBegun<'_> {
+    ) -> MultiGetAttempt<'_> {
         let Some(begun) = self.session.begin_briefly(&self.state) else {
-            return MultiGetBegun::Unfinished(Rest::All);
+            return MultiGetAttempt::Unfinished(RemainingRead::All);
         };
         let index = self.index();
         match index.multi_get_at_once(keys, values) {
             MultiGetAtOnce::Read(elsewhere) if elsewhere.is_empty() => {
                 let cost = index.cost_at_once(keys.len());
                 self.session.record(OperationKind::MultiGet, cost);
-                MultiGetBegun::Done
+                MultiGetAttempt::Done
             }
             MultiGetAtOnce::Read(elsewhere) => {
-                MultiGetBegun::Unfinished(Rest::Elsewhere(begun.keep(), elsewhere))
+                MultiGetAttempt::Unfinished(RemainingRead::MissedLeaf(begun.keep(), elsewhere))
             }
-            MultiGetAtOnce::Unable => MultiGetBegun::Unfinished(Rest::All),
+            MultiGetAtOnce::Unable => MultiGetAttempt::Unfinished(RemainingRead::All),
         }
     }
 
@@ -108,7 +108,7 @@ impl<H: Host> AsyncTable<H> {
         &self,
         keys: &[u64],
         values: &mut Vec<Option<u64>>,
-        rest: Rest<'_, Vec<Elsewhere>>,
+        rest: RemainingRead<'_, Vec<MissedLeaf>>,
     ) -> Result<(), Error> {
         if self.is_remote() {
             return self.multi_get_remote(keys, values).await;
@@ -116,11 +116,11 @@ impl<H: Host> AsyncTable<H> {
         if self.has_node_writes() {
             return self.multi_get_by_models(keys, values).await;
         }
-        if let Rest::Elsewhere(begun, elsewhere) = rest {
+        if let RemainingRead::MissedLeaf(begun, elsewhere) = rest {
             let mut operation = self.operation(begun);
             let batch = &mut operation.batch;
             let index = operation.index;
-            let done = index.multi_get_elsewhere(batch, keys, values, &elsewhere);
+            let done = index.continue_multi_get(batch, keys, values, &elsewhere);
             let done = done.await;
             match operation.finish(OperationKind::MultiGet, done) {
                 Ok(done) => return Ok(done),
@@ -145,8 +145,8 @@ mod tests {
     use std::task::{Context, Poll, Waker};
     use std::time::{Duration, Instant};
 
+    use farleaf_base::SequenceNumber;
     use farleaf_fabric::{Batch, Endpoint};
-    use farleaf_types::SequenceNumber;
 
     use super::*;
     use crate::{EmbeddedFabric, Pool, PoolOptions, Session, Table, TableOptions};
@@ -160,7 +160,7 @@ mod tests {
             Pool::embedded(&PoolOptions {
                 fabric,
                 size_bytes,
-                // What splits make stays as it is.
+                // No retraining, so that the synonyms that splits create stay.
                 retrain_thread_count: 0,
                 ..PoolOptions::default()
             })
@@ -168,16 +168,14 @@ mod tests {
         })
     }
 
-    /// A session that has the table open since before somebody else split every leaf of it: its
-    /// hints are as they were loaded.
+    /// Opens a table before its leaves are split, so that the session's hints are outdated.
     fn stale(pool: &Pool, name: &str) -> (Session, Table) {
         let session = pool.session().expect("a session");
         let table = session.open_table(name).expect("a table");
         (session, table)
     }
 
-    /// Makes a table, loads it, and splits its leaves after `open` has opened it as often as it
-    /// likes.
+    /// Creates and loads a table, calls `open`, and then splits the table's leaves.
     fn split_after<R>(pool: &Pool, options: &TableOptions, open: impl FnOnce() -> R) -> R {
         let writer = pool.session().expect("a session");
         let table = writer.create_table("t", options).expect("a table");
@@ -191,7 +189,7 @@ mod tests {
         opened
     }
 
-    /// Keys that were loaded, that were written since, and that are absent, in no order.
+    /// Returns keys in no order: loaded ones, ones written since, and absent ones.
     fn asked() -> Vec<u64> {
         let all = LOADED_COUNT * KEY_DISTANCE;
         (0..12_000_u64)
@@ -210,8 +208,8 @@ mod tests {
         table.session.unfinished.note().oldest()
     }
 
-    /// Promise: a get that begins at once gives the answer of the ordinary operation and costs what
-    /// that costs, to the byte, whatever it meets: right hints, stale ones, announced leaves.
+    /// Promise: a get at once returns the result of the ordinary operation and has the same cost to
+    /// the byte, with right hints, outdated ones and announced leaves.
     #[test]
     fn a_get_at_once_costs_what_the_ordinary_get_costs() {
         for slots in [8, 12, 16] {
@@ -224,7 +222,7 @@ mod tests {
                 let ((one, table), (other, ordinary)) = split_after(&pool, &options, open);
                 for key in asked() {
                     let found = table.get(key).expect("a get");
-                    let rest = ordinary.asynchronous().get_rest(key, Rest::All);
+                    let rest = ordinary.asynchronous().get_rest(key, RemainingRead::All);
                     assert_eq!(other.block_on(rest).expect("a get"), found, "{key}");
                     assert_eq!(other.last_cost(), one.last_cost(), "{key}");
                 }
@@ -239,7 +237,8 @@ mod tests {
         }
     }
 
-    /// Promise: the same of many keys at once, as many as go into one batch.
+    /// Promise: a `multi_get` at once has the result and the cost of the ordinary one, with as many
+    /// keys as one batch has.
     #[test]
     fn a_multi_get_at_once_costs_what_the_ordinary_one_costs() {
         for pool in pools() {
@@ -255,7 +254,7 @@ mod tests {
                 from += keys.len();
                 table.multi_get_into(keys, &mut found).expect("values");
                 let rest = ordinary.asynchronous();
-                let rest = rest.multi_get_rest(keys, &mut expected, Rest::All);
+                let rest = rest.multi_get_rest(keys, &mut expected, RemainingRead::All);
                 other.block_on(rest).expect("values");
                 assert_eq!(found, expected);
                 assert_eq!(one.last_cost(), other.last_cost(), "{size} keys");
@@ -266,8 +265,8 @@ mod tests {
         }
     }
 
-    /// P1: a get that has not ended at its first leaf is noted until it ends, and one that has
-    /// leaves no note.
+    /// Promise: a get that continues beyond its first leaf has a note until it ends, and leaves
+    /// none.
     #[test]
     fn a_get_is_noted_while_it_lasts() {
         let [pool, _] = pools();
@@ -277,21 +276,23 @@ mod tests {
         let (mut done_count, mut unfinished_count) = (0, 0);
         for key in asked() {
             match table.get_at_once(key) {
-                GetBegun::Done(_) => done_count += 1,
-                GetBegun::Unfinished(Rest::Elsewhere(begun, _)) => {
+                GetAttempt::Done(_) => done_count += 1,
+                GetAttempt::Unfinished(RemainingRead::MissedLeaf(begun, _)) => {
                     unfinished_count += 1;
                     assert_eq!(noted(table), Some(SequenceNumber(0)));
                     drop(begun);
                 }
-                GetBegun::Unfinished(Rest::All) => panic!("nothing has changed in the pool"),
+                GetAttempt::Unfinished(RemainingRead::All) => {
+                    panic!("nothing has changed in the pool")
+                }
             }
             assert_eq!(noted(table), None);
         }
         assert!(done_count > 1000 && unfinished_count > 1000);
     }
 
-    /// P1: gets between the steps of an operation that goes on, whether they end at once, go on
-    /// elsewhere or follow a new number first, leave its note as it is.
+    /// Promise: gets between the steps of an unfinished operation leave its note unchanged, whether
+    /// they end at once, continue elsewhere or catch up to a new number first.
     #[test]
     fn gets_beside_an_unfinished_operation_keep_its_note() {
         let [pool, _] = pools();
@@ -317,7 +318,7 @@ mod tests {
         assert_eq!(noted(shared), None);
     }
 
-    /// Makes a table and drops it, and waits until this process has seen its number (P2).
+    /// Creates and drops a table, and waits until this process has seen the drop's sequence number.
     fn drop_another_table(pool: &Pool) {
         let session = pool.session().expect("a session");
         let options = TableOptions::default();
@@ -330,8 +331,8 @@ mod tests {
         }
     }
 
-    /// P1, with a write that really waits, for a lock that another session holds: gets go on beside
-    /// it, read what was committed, and leave its note; it ends when the lock is free.
+    /// Promise: while a write waits for a lock of another session, gets continue beside it, read
+    /// what was committed, and leave the write's note. The write ends when the lock is free.
     #[test]
     fn gets_beside_a_waiting_write_keep_its_note() {
         for pool in pools() {

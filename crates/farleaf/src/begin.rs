@@ -1,22 +1,22 @@
-//! The beginning and the end of every operation (rules P1 and P4 of the process's thread).
+//! Begin and end of every operation, as the process's thread needs them (see the module `process`).
 
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use farleaf_types::SequenceNumber;
+use farleaf_base::SequenceNumber;
 
 use crate::process::{ProcessNote, SessionNote};
 
-/// Counts a session's unfinished operations, by the sequence number at which they began. There are
-/// two numbers at most at a time: a third is followed only when the operations of the first are
-/// done.
+/// Counts a session's unfinished operations by the sequence number at which they began. There are
+/// at most two such numbers at a time: the session catches up to a third only when the operations
+/// of the first have ended.
 #[derive(Debug)]
-pub(crate) struct Unfinished {
+pub(crate) struct UnfinishedOperations {
     process: Arc<ProcessNote>,
     note: Arc<SessionNote>,
-    /// The session's: what was cut off may still be on its way, so the note stays until the session
-    /// is closed (D7).
+    /// The session's flag. Batches of a broken session may still be in flight, so its note stays
+    /// until it is closed (LEAF-7).
     broken: Rc<Cell<bool>>,
     followed: Cell<SequenceNumber>,
     current_count: Cell<u32>,
@@ -24,41 +24,41 @@ pub(crate) struct Unfinished {
     older_count: Cell<u32>,
 }
 
-/// One unfinished operation; it is finished when this is dropped.
+/// One unfinished operation, which ends when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Begun<'a> {
-    unfinished: &'a Unfinished,
+pub(crate) struct OperationGuard<'a> {
+    unfinished: &'a UnfinishedOperations,
     began: SequenceNumber,
 }
 
-impl Begun<'_> {
-    /// Whether the session has followed further since the operation began.
+impl OperationGuard<'_> {
+    /// Returns whether the session has caught up to a later number since the operation began.
     pub(crate) fn is_behind(&self) -> bool {
         self.began != self.unfinished.followed.get()
     }
 }
 
-/// An operation that ends before anything else of its session runs: nobody needs to count it.
+/// Operation that ends before anything else of its session runs, so that it need not be counted.
 #[derive(Debug)]
-pub(crate) struct BegunBriefly<'a> {
-    unfinished: &'a Unfinished,
-    /// No other operation was unfinished: the note (P1) is there for this one alone.
+pub(crate) struct BriefOperationGuard<'a> {
+    unfinished: &'a UnfinishedOperations,
+    /// Set if no other operation was unfinished, so that the session's note is only for this one.
     is_alone: bool,
 }
 
-impl<'a> BegunBriefly<'a> {
-    /// The operation does not end yet.
-    pub(crate) fn keep(self) -> Begun<'a> {
+impl<'a> BriefOperationGuard<'a> {
+    /// Turns the operation into one that may continue.
+    pub(crate) fn keep(self) -> OperationGuard<'a> {
         let unfinished = self.unfinished;
         let began = unfinished.followed.get();
         let current_count = &unfinished.current_count;
         current_count.set(current_count.get() + 1);
         core::mem::forget(self);
-        Begun { unfinished, began }
+        OperationGuard { unfinished, began }
     }
 }
 
-impl Drop for BegunBriefly<'_> {
+impl Drop for BriefOperationGuard<'_> {
     #[inline]
     fn drop(&mut self) {
         if self.is_alone {
@@ -67,7 +67,7 @@ impl Drop for BegunBriefly<'_> {
     }
 }
 
-impl Unfinished {
+impl UnfinishedOperations {
     pub(crate) fn new(
         process: Arc<ProcessNote>,
         note: Arc<SessionNote>,
@@ -83,17 +83,17 @@ impl Unfinished {
         }
     }
 
-    /// Whether no operation is unfinished.
+    /// Returns whether the session has no unfinished operation.
     pub(crate) fn is_idle(&self) -> bool {
         self.current_count.get() + self.older_count.get() == 0
     }
 
-    /// The number that the session has followed to.
+    /// Returns the number to which the session has caught up.
     pub(crate) fn followed(&self) -> SequenceNumber {
         self.followed.get()
     }
 
-    /// Whether operations are unfinished that began before the session followed last.
+    /// Returns whether operations are unfinished that began before the session last caught up.
     pub(crate) fn has_older(&self) -> bool {
         self.older_count.get() > 0
     }
@@ -102,10 +102,11 @@ impl Unfinished {
         &self.note
     }
 
-    /// Begins an operation. `Some(number)`: before it goes on, the session must follow to that
-    /// number (P4) and then call [`follow`](Self::follow).
+    /// Begins an operation. `Some(number)` means that the session must catch up to that number,
+    /// including the check for dropped tables, and then call [`follow`](Self::follow) before the
+    /// operation continues.
     #[inline]
-    pub(crate) fn begin(&self) -> (Begun<'_>, Option<SequenceNumber>) {
+    pub(crate) fn begin(&self) -> (OperationGuard<'_>, Option<SequenceNumber>) {
         let followed = self.followed.get();
         if self.is_idle() {
             self.note.set_oldest(followed);
@@ -114,7 +115,7 @@ impl Unfinished {
         let sequence = self.process.sequence_after_note();
         let behind = (sequence != followed).then_some(sequence);
         (
-            Begun {
+            OperationGuard {
                 unfinished: self,
                 began: followed,
             },
@@ -123,24 +124,28 @@ impl Unfinished {
     }
 
     /// Begins an operation that will end, or be kept, before anything else of the session runs.
-    /// `None`: the session must follow first, see [`begin`](Self::begin).
+    /// `None`: the session must catch up first, see [`begin`](Self::begin).
     #[inline]
-    pub(crate) fn begin_briefly(&self) -> Option<BegunBriefly<'_>> {
+    pub(crate) fn begin_briefly(&self) -> Option<BriefOperationGuard<'_>> {
         let followed = self.followed.get();
         let is_alone = self.is_idle();
         if is_alone {
             self.note.set_oldest(followed);
         }
-        let begun = BegunBriefly {
+        let begun = BriefOperationGuard {
             unfinished: self,
             is_alone,
         };
         (self.process.sequence_after_note() == followed).then_some(begun)
     }
 
-    /// The session has followed to a number, as part of the operation that `begun` is. Operations
-    /// that began before keep their number.
-    pub(crate) fn follow<'a>(&'a self, begun: Begun<'a>, sequence: SequenceNumber) -> Begun<'a> {
+    /// Records that the session has caught up to a number, as part of the operation `begun`.
+    /// Earlier operations keep their number.
+    pub(crate) fn follow<'a>(
+        &'a self,
+        begun: OperationGuard<'a>,
+        sequence: SequenceNumber,
+    ) -> OperationGuard<'a> {
         if self.older_count.get() > 0 || sequence <= self.followed.get() {
             return begun;
         }
@@ -152,7 +157,7 @@ impl Unfinished {
         if rest == 0 {
             self.note.set_oldest(sequence);
         }
-        Begun {
+        OperationGuard {
             unfinished: self,
             began: sequence,
         }
@@ -176,7 +181,7 @@ impl Unfinished {
     }
 }
 
-impl Drop for Begun<'_> {
+impl Drop for OperationGuard<'_> {
     #[inline]
     fn drop(&mut self) {
         self.unfinished.finish(self.began);
@@ -186,32 +191,32 @@ impl Drop for Begun<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use farleaf_types::{Incarnation, OwnerWord, SessionId};
+    use farleaf_base::{Incarnation, OwnerWord, SessionId};
 
     const fn number(number: u64) -> SequenceNumber {
         SequenceNumber(number)
     }
 
-    /// A session at number 0 that does nothing.
-    fn session() -> Unfinished {
+    /// Returns an idle session at number 0.
+    fn session() -> UnfinishedOperations {
         let owner = OwnerWord::new(SessionId::new(1).expect("a number"), Incarnation::new(1));
         let note = Arc::new(SessionNote::idle(owner));
-        Unfinished::new(Arc::default(), note, Rc::default())
+        UnfinishedOperations::new(Arc::default(), note, Rc::default())
     }
 
-    fn noted(session: &Unfinished) -> Option<SequenceNumber> {
+    fn noted(session: &UnfinishedOperations) -> Option<SequenceNumber> {
         session.note().oldest()
     }
 
-    /// Begins an operation that has to follow, and follows.
-    fn begin_and_follow(session: &Unfinished) -> Begun<'_> {
+    /// Begins an operation that has to catch up, and catches up.
+    fn begin_and_follow(session: &UnfinishedOperations) -> OperationGuard<'_> {
         let (begun, behind) = session.begin();
         let sequence = behind.expect("the process has seen another number");
         session.follow(begun, sequence)
     }
 
-    /// P1: from its begin to its end an operation is noted, and after the last one nothing is,
-    /// whichever ends first.
+    /// Promise: a session has a note from the begin of its first operation to the end of its last
+    /// one, in whichever order they end.
     #[test]
     fn operations_are_noted_until_the_last_one_ends() {
         let session = session();
@@ -225,7 +230,8 @@ mod tests {
         assert_eq!(noted(&session), None);
     }
 
-    /// P1: a brief operation alone is noted while it lasts; beside others it leaves their note.
+    /// Promise: a brief operation alone has a note until it ends; among others it leaves their
+    /// note.
     #[test]
     fn a_brief_operation_takes_back_only_its_own_note() {
         let session = session();
@@ -242,7 +248,7 @@ mod tests {
         assert_eq!(noted(&session), None);
     }
 
-    /// P1: a brief operation that is kept counts like any other, alone or not.
+    /// Promise: a brief operation that is kept counts like any other, alone or not.
     #[test]
     fn a_brief_operation_that_is_kept_is_noted_until_it_ends() {
         let session = session();
@@ -257,8 +263,8 @@ mod tests {
         assert_eq!(noted(&session), None);
     }
 
-    /// P4: an operation that sees a new number as it begins is told to follow, every one of them
-    /// until one has; a brief one does not begin at all, and leaves the note as it was.
+    /// Promise: every operation that sees a new number at its begin must catch up until one has. A
+    /// brief operation does not begin at all and leaves the note unchanged.
     #[test]
     fn an_operation_that_sees_a_new_number_must_follow() {
         let session = session();
@@ -293,7 +299,8 @@ mod tests {
         drop(next);
     }
 
-    /// An operation that cannot follow, because looking for dropped tables failed, ends as it was.
+    /// Promise: an operation that cannot catch up, because the check for dropped tables failed,
+    /// leaves no trace when it ends.
     #[test]
     fn an_operation_that_gives_up_before_it_follows_leaves_nothing() {
         let session = session();
@@ -309,8 +316,8 @@ mod tests {
         );
     }
 
-    /// P1 and P4: while an operation of an older number is unfinished, the note stays at its
-    /// number, though others have followed and some of them end; then it is theirs.
+    /// Promise: while an operation of an older number is unfinished, the note stays at its number,
+    /// even if others have caught up and ended. Then the note takes the others' number.
     #[test]
     fn older_operations_keep_their_number_noted() {
         let session = session();
@@ -336,7 +343,8 @@ mod tests {
         assert_eq!(noted(&session), None);
     }
 
-    /// D7: what a broken session has cut off may still be on its way: its note stays.
+    /// Promise: the note of a broken session stays, because its batches may still be in flight
+    /// (LEAF-7).
     #[test]
     fn a_broken_session_stays_noted() {
         let session = session();
@@ -347,7 +355,7 @@ mod tests {
         assert!(session.is_idle());
     }
 
-    /// The newer ones may end first, too.
+    /// Promise: newer operations may end first.
     #[test]
     fn an_older_operation_may_be_the_last_to_end() {
         let session = session();
@@ -363,8 +371,8 @@ mod tests {
         assert_eq!(noted(&session), None);
     }
 
-    /// There are two numbers at most: a third is not followed while operations of the first go on,
-    /// and is as soon as they are done. No number is lost meanwhile.
+    /// Promise: with operations at two numbers, the session does not catch up to a third until
+    /// those of the first have ended, and then it does. No number is lost meanwhile.
     #[test]
     fn a_third_number_is_followed_when_the_first_is_done() {
         let session = session();
@@ -392,8 +400,8 @@ mod tests {
         assert_eq!(noted(&session), None);
     }
 
-    /// Two operations that both saw the number, one of which has followed: the other must not
-    /// follow again, to the same number or an older one.
+    /// Promise: if two operations see a number and one catches up, the other does not catch up
+    /// again, neither to the same number nor to an older one.
     #[test]
     fn a_number_is_followed_once() {
         let session = session();

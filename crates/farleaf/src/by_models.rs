@@ -1,54 +1,57 @@
-//! Operations on tables whose leaves the memory node changes (`xstore`; Y1 to Y7 of
-//! `farleaf_index::xstore`): reads by models that it has trained, writes by calls, and calls for
-//! what the models do not lead to.
+//! Operations on tables whose leaves the memory node changes (`xstore`, see
+//! `farleaf_index::xstore`). Reads use models that the node has trained, writes are calls, and keys
+//! to which the models do not lead are read by calls.
 
+use farleaf_base::BLOCK_SIZE_BYTES;
 use farleaf_fabric::{Batch, OperationKind};
 use farleaf_index::IndexError;
-use farleaf_index::operation::{Elsewhere, ScanCursor, sound_entries};
-use farleaf_index::rpc::{Change, Looked, ModelNews, Reply, Request};
+use farleaf_index::operation::{MissedLeaf, ScanCursor, sound_entries};
+use farleaf_index::rpc::{Change, LookUpReply, ModelNews, WordReply, WordRequest};
 use farleaf_index::xstore::SubModelRecord;
 use farleaf_index::xstore::layer::CachedSubModel;
-use farleaf_types::BLOCK_SIZE_BYTES;
 
-use crate::async_table::Rare;
-use crate::at_once::Rest;
-use crate::host::Host;
+use crate::async_table::SlowPathFuture;
+use crate::at_once::RemainingRead;
+use crate::host::SessionHost;
 use crate::remote::other_reply;
 use crate::{AsyncTable, Error, ErrorKind};
 
 /// Keys of a `multi_get` that are read together.
 const PART_COUNT: usize = 256;
-/// How often newer models are taken for a part of a `multi_get`.
+/// Number of times that newer models are fetched for a part of a `multi_get`.
 const RENEWAL_COUNT_MAX: u32 = 3;
 
-/// How often a scan asks for one key: its leaf may split between the answer and the READ.
-const ASKED_COUNT_MAX: u32 = 64;
+/// Number of times that a scan looks up one key: its leaf may split between the reply and the READ.
+const LOOKUP_COUNT_MAX: u32 = 64;
 
-/// Room that is announced for a value and a sub-model of usual size, in bytes; what is larger costs
-/// another call (E6).
-const LOOKED_SIZE_BYTES: usize = 1024;
+/// Bytes of reply space for a value and a sub-model of usual size; a larger reply costs another
+/// call.
+const LOOKUP_REPLY_SIZE_BYTES: usize = 1024;
 
-impl<H: Host> AsyncTable<H> {
-    /// Whether the memory node executes the writes, and reads are this session's.
+impl<H: SessionHost> AsyncTable<H> {
+    /// Returns whether the memory node executes the writes while this session executes the reads.
     #[inline]
     pub(crate) fn has_node_writes(&self) -> bool {
         self.state.has_node_writes
     }
 
-    /// Y6: asks the node for a key, and takes what it has that is newer.
-    async fn look_up(&self, batch: &mut Batch, key: u64) -> Result<Looked, Error> {
+    /// Looks a key up by a call, and caches newer models from the reply.
+    async fn look_up(&self, batch: &mut Batch, key: u64) -> Result<LookUpReply, Error> {
         let index = &self.state.index;
         index.note_fallback();
         let known = index.model_version_for(key);
-        let request = Request::LookUp(key, known);
-        match self.exchange(batch, &request, LOOKED_SIZE_BYTES).await? {
-            Reply::Looked(looked) => {
-                // Another call of this session may have brought newer models meanwhile: what is
-                // told of a sub-model of the older ones is of no use.
+        let request = WordRequest::LookUp(key, known);
+        match self
+            .exchange(batch, &request, LOOKUP_REPLY_SIZE_BYTES)
+            .await?
+        {
+            WordReply::LookUpReply(looked) => {
+                // Another call of this session may have fetched newer models meanwhile; then a
+                // sub-model of the older ones is useless.
                 let is_older = matches!(looked.news, ModelNews::SubModel { .. })
                     && index.model_version_for(key).generation != known.generation;
                 if !is_older {
-                    self.take_news(batch, &looked.news).await?;
+                    self.cache_newer_models(batch, &looked.news).await?;
                 }
                 Ok(*looked)
             }
@@ -56,12 +59,13 @@ impl<H: Host> AsyncTable<H> {
         }
     }
 
-    async fn take_news(&self, batch: &mut Batch, news: &ModelNews) -> Result<(), Error> {
+    async fn cache_newer_models(&self, batch: &mut Batch, news: &ModelNews) -> Result<(), Error> {
         let (index, layout) = (&self.state.index, self.session.layout());
         match news {
             ModelNews::None => {}
             ModelNews::Head(head) => {
-                // Whoever says that there are more would have this session make room for them.
+                // Checked because an invalid count would make this session allocate too much
+                // memory.
                 let block_count = layout.home().superblock.size_bytes / BLOCK_SIZE_BYTES;
                 let is_inside = head.records.block() + head.block_count() <= block_count;
                 if layout.chunk_of(head.records.place()).is_none() || !is_inside {
@@ -83,7 +87,7 @@ impl<H: Host> AsyncTable<H> {
                 let record = record.ok_or(ErrorKind::BadReply("a sub-model that is none"))?;
                 let length = record.model.piece_count() as usize;
                 if table.is_empty() {
-                    // It is long, and read when it is needed.
+                    // Too long for a reply; the session reads it when it is needed.
                     index.forget_sub_model(*number);
                     return Ok(());
                 }
@@ -97,21 +101,21 @@ impl<H: Host> AsyncTable<H> {
         Ok(())
     }
 
-    /// A get that one leaf has not answered.
+    /// Completes a get that did not end at its first leaf.
     pub(crate) fn get_by_models<'a>(
         &'a self,
         key: u64,
-        rest: Rest<'a, Elsewhere>,
-    ) -> Rare<'a, Option<u64>> {
+        rest: RemainingRead<'a, MissedLeaf>,
+    ) -> SlowPathFuture<'a, Option<u64>> {
         Box::pin(async move {
             let (begun, elsewhere) = match rest {
-                Rest::Elsewhere(begun, elsewhere) => (begun, Some(elsewhere)),
-                Rest::All => (self.session.begin_slowly(&self.state).await?, None),
+                RemainingRead::MissedLeaf(begun, elsewhere) => (begun, Some(elsewhere)),
+                RemainingRead::All => (self.session.begin_on_slow_path(&self.state).await?, None),
             };
             let mut operation = self.operation(begun);
             let (index, batch) = (operation.index, &mut *operation.batch);
             let read = match elsewhere {
-                Some(elsewhere) => index.get_elsewhere(batch, key, elsewhere).await,
+                Some(elsewhere) => index.continue_get(batch, key, elsewhere).await,
                 None => index.get(batch, key).await,
             };
             let value = match read {
@@ -125,15 +129,15 @@ impl<H: Host> AsyncTable<H> {
         })
     }
 
-    /// A part of the keys at once, if models lead to all of it, perhaps with what the node has that
-    /// is newer; else one by one.
+    /// Reads the keys in parts. A part is read in one batch if the models lead to all its keys, if
+    /// necessary after fetching newer models; else key by key.
     pub(crate) fn multi_get_by_models<'a>(
         &'a self,
         keys: &'a [u64],
         values: &'a mut Vec<Option<u64>>,
-    ) -> Rare<'a, ()> {
+    ) -> SlowPathFuture<'a, ()> {
         Box::pin(async move {
-            let begun = self.session.begin_slowly(&self.state).await?;
+            let begun = self.session.begin_on_slow_path(&self.state).await?;
             let mut operation = self.operation(begun);
             let mut part_values = Vec::new();
             let mut read = Ok(());
@@ -180,27 +184,34 @@ impl<H: Host> AsyncTable<H> {
         cursor: &'a mut ScanCursor,
         wanted: usize,
         records: &'a mut Vec<(u64, u64)>,
-    ) -> Rare<'a, ()> {
+    ) -> SlowPathFuture<'a, ()> {
         Box::pin(async move {
             let end = records.len() + wanted;
             let from = cursor.next_key().unwrap_or(0);
-            let begun = self.session.begin_slowly(&self.state).await?;
+            let begun = self.session.begin_on_slow_path(&self.state).await?;
             let mut operation = self.operation(begun);
             let batch = &mut *operation.batch;
-            // The key that the node was asked for last, and how often it was before.
-            let mut asked = (from, 0);
+            // The key that was looked up last, and how often before.
+            let mut last_lookup = (from, 0);
             let scanned = loop {
                 let left = end.saturating_sub(records.len());
                 match self.index().scan(batch, cursor, left, records).await {
                     Err(IndexError::FallBack { key }) => match self.look_up(batch, key).await {
                         Ok(looked) => {
                             let leaf = looked.leaf.place();
-                            asked = (key, if asked.0 == key { asked.1 + 1 } else { 0 });
+                            last_lookup = (
+                                key,
+                                if last_lookup.0 == key {
+                                    last_lookup.1 + 1
+                                } else {
+                                    0
+                                },
+                            );
                             let is_known = self.session.layout().chunk_of(leaf).is_some();
-                            if !is_known || asked.1 > ASKED_COUNT_MAX {
+                            if !is_known || last_lookup.1 > LOOKUP_COUNT_MAX {
                                 break Err(ErrorKind::BadReply("a key in no leaf").into());
                             }
-                            self.index().go_on_at(cursor, leaf);
+                            self.index().set_leaf(cursor, leaf);
                         }
                         Err(error) => break Err(error),
                     },
@@ -216,12 +227,11 @@ impl<H: Host> AsyncTable<H> {
         Error::from(error).of_table(&self.state.info.name)
     }
 
-    /// A write, as the node is asked for it: with the place where the key is expected, if there is
-    /// one (Y7).
-    pub(crate) fn change_request(&self, key: u64, change: Change) -> Request {
+    /// Returns the request for a write, with the key's expected leaf if a model predicts one.
+    pub(crate) fn change_request(&self, key: u64, change: Change) -> WordRequest {
         match self.state.index.model_place_of(key) {
-            Some(place) if self.has_node_writes() => Request::ChangeAt(key, change, place),
-            _ => Request::Change(key, change),
+            Some(place) if self.has_node_writes() => WordRequest::ChangeAt(key, change, place),
+            _ => WordRequest::Change(key, change),
         }
     }
 }

@@ -1,32 +1,32 @@
-//! What sessions of a pool post their batches with, wherever the pool's memory is.
+//! Endpoint of a pool's sessions, on every fabric.
 
 use core::future::Future;
 use core::pin::Pin;
 use core::task::{Context, Poll};
 use core::time::Duration;
 
+use farleaf_base::{NodeId, WordAddr};
 use farleaf_executor::Wait;
 use farleaf_fabric::mapped::MappedEndpoint;
 use farleaf_fabric::tcp::{TcpEndpoint, TcpExecute};
 use farleaf_fabric::verbs::{VerbsEndpoint, VerbsExecute};
 use farleaf_fabric::{Batch, BatchError, Counters, Endpoint};
-use farleaf_types::{NodeId, WordAddr};
 
-/// An endpoint of any kind: a comparison more than the kind itself, here and there.
+/// Endpoint on any fabric. Selecting the fabric costs one comparison per use.
 #[derive(Debug)]
 pub struct PoolEndpoint {
-    /// Of all kinds; those of the endpoint behind it stay at zero.
+    /// Counters for all fabrics; those of the endpoint behind it stay at zero.
     counters: Counters,
     kind: Kind,
 }
 
 #[derive(Debug)]
 enum Kind {
-    /// The memory is mapped into this process (`mem`, `shm`).
+    /// Endpoint of memory that is mapped into this process (`mem`, `shm`).
     Mapped(MappedEndpoint),
-    /// A memory node executes the verbs (`tcp`).
+    /// Endpoint whose verbs a memory node executes (`tcp`).
     Network(TcpEndpoint),
-    /// An RDMA card does (`verbs`).
+    /// Endpoint whose verbs an RDMA card executes (`verbs`).
     Verbs(Box<VerbsEndpoint>),
 }
 
@@ -53,9 +53,9 @@ impl PoolEndpoint {
     }
 }
 
-/// A batch of any kind.
+/// Execution of a batch on any fabric.
 enum PoolExecute<'a> {
-    /// Done; `None` once that has been told.
+    /// Result of a batch that has already completed; `None` once it has been returned.
     Mapped(Option<Result<(), BatchError>>),
     Network(TcpExecute<'a>),
     Verbs(VerbsExecute<'a>),
@@ -74,7 +74,7 @@ impl Future for PoolExecute<'_> {
     }
 }
 
-/// Out of line, so that the first kind, to which calls matter more, stays small.
+/// Out of line, so that the code for mapped memory, where a call's cost matters most, stays small.
 #[inline(never)]
 fn poll_network(
     execute: &mut TcpExecute<'_>,
@@ -83,7 +83,7 @@ fn poll_network(
     Pin::new(execute).poll(context)
 }
 
-/// As [`poll_network`].
+/// Out of line for the same reason as [`poll_network`].
 #[inline(never)]
 fn poll_verbs(
     execute: &mut VerbsExecute<'_>,
@@ -120,7 +120,7 @@ impl Endpoint for PoolEndpoint {
 
     fn open_window(&self, word_count: usize) -> bool {
         match &self.kind {
-            // The node's rings are in this process's memory.
+            // The node's rings are mapped into this process.
             Kind::Mapped(_) => false,
             Kind::Network(endpoint) => endpoint.open_window(word_count),
             Kind::Verbs(endpoint) => endpoint.open_window(word_count),
@@ -183,11 +183,11 @@ impl Endpoint for PoolEndpoint {
     }
 
     #[inline]
-    fn region_word_count(&self, node: NodeId) -> Option<u64> {
+    fn memory_word_count(&self, node: NodeId) -> Option<u64> {
         match &self.kind {
-            Kind::Mapped(endpoint) => endpoint.region_word_count(node),
-            Kind::Network(endpoint) => endpoint.region_word_count(node),
-            Kind::Verbs(endpoint) => endpoint.region_word_count(node),
+            Kind::Mapped(endpoint) => endpoint.memory_word_count(node),
+            Kind::Network(endpoint) => endpoint.memory_word_count(node),
+            Kind::Verbs(endpoint) => endpoint.memory_word_count(node),
         }
     }
 }

@@ -1,45 +1,44 @@
-//! What can go wrong, for users.
+//! Errors of the library's public interface.
 
 use std::{fmt, io};
 
+use farleaf_base::NodeId;
 use farleaf_byte_index::{ByteIndexError, ByteLoadError};
+use farleaf_fabric::message::CallError;
 use farleaf_fabric::verbs::{VerbsConnectError, VerbsError};
 use farleaf_fabric::{BatchError, ControlError};
 use farleaf_index::{IndexError, LoadError};
-use farleaf_leaf::LeafError;
-use farleaf_message::CallError;
+use farleaf_leaf::words::LeafError;
 use farleaf_node::NodeError;
-use farleaf_region::{RegionError, SuperblockError};
-use farleaf_types::NodeId;
+use farleaf_pool::{PoolError, SuperblockError};
 use thiserror::Error;
 
 use crate::partition::PartitionError;
 
-/// An operating failure. Whether a key was there is never an error.
+/// Error of an operation. An absent key is never an error.
 ///
-/// It is one pointer, so that results are cheap to hand through; [`kind`](Error::kind) tells which
-/// failure it is.
+/// One pointer in size, so that passing results is cheap; [`kind`](Error::kind) returns the cause.
 #[derive(Debug)]
 pub struct Error(Box<ErrorKind>);
 
-/// Which failure it is.
+/// Cause of an [`struct@Error`].
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The address of a pool is none.
+    /// The address of a pool is invalid.
     #[error(
         "'{address}' is no pool address: take 'shm:NAME', 'tcp:HOST:PORT', 'verbs:HOST:PORT' or 'mem:' ({why})"
     )]
     BadAddress {
-        /// What was given.
+        /// Rejected address.
         address: String,
-        /// What is wrong with it.
+        /// Reason for the rejection.
         why: String,
     },
-    /// The memory node cannot be reached, or said no.
+    /// The memory node cannot be reached, or rejected the request.
     #[error(transparent)]
     Control(ControlError),
-    /// This host has no verbs, or not as was asked for.
+    /// Verbs are not available on this host, or not with the requested options.
     #[error(transparent)]
     Verbs(VerbsError),
     /// A memory node inside this process cannot start.
@@ -48,114 +47,117 @@ pub enum ErrorKind {
     /// The pool's memory cannot be mapped.
     #[error("cannot map the memory of {pool}: {source}")]
     Map {
-        /// Which pool.
+        /// Name of the pool.
         pool: String,
-        /// Why not.
+        /// Cause of the failure.
         source: io::Error,
     },
-    /// What was mapped is no region that this program can use.
+    /// The mapped memory is invalid or unsupported.
     #[error("{pool} cannot be used: {source}")]
     Superblock {
-        /// Which pool.
+        /// Name of the pool.
         pool: String,
-        /// Why not.
+        /// Cause of the failure.
         source: SuperblockError,
     },
-    /// The pool has no such table.
-    #[error("there is no table '{name}' in {pool}; `farleaf table list` shows what there is")]
+    /// The pool has no table of this name.
+    #[error(
+        "there is no table '{name}' in {pool}; create it with `farleaf table create {name}`, or see \
+             `farleaf table list`"
+    )]
     TableNotFound {
-        /// The name.
+        /// Name of the table.
         name: String,
-        /// The pool.
+        /// Address of the pool.
         pool: String,
     },
-    /// The pool has a table of this name already.
+    /// The pool already has a table of this name.
     #[error("there is a table '{name}' already ({difference})")]
     TableExists {
-        /// The name.
+        /// Name of the table.
         name: String,
-        /// How it differs from what was asked for, or that it does not.
+        /// Difference between its options and the requested ones, or that there is none.
         difference: String,
     },
     /// The table was dropped, by this program or another.
     #[error("the table '{name}' was dropped")]
     TableDropped {
-        /// The name.
+        /// Name of the table.
         name: String,
     },
-    /// The table's keys and values are of another kind than was asked for.
+    /// The table's keys and values are of another kind than requested.
     #[error(
         "the table '{name}' has keys and values of kind '{kind}', where '{wanted}' is asked for"
     )]
     TableOfOtherKind {
-        /// The name.
+        /// Name of the table.
         name: String,
-        /// What it has.
+        /// Kind of the table.
         kind: &'static str,
-        /// What was asked for.
+        /// Requested kind.
         wanted: &'static str,
     },
-    /// A table in the catalog needs something that this version does not have.
+    /// A table in the catalog uses a feature that this version does not support.
     #[error("the table '{name}' has {what}, which this version of farleaf does not know")]
     TableUnknown {
-        /// The name.
+        /// Name of the table.
         name: String,
-        /// What is not known.
+        /// Unsupported feature.
         what: String,
     },
     /// An option is out of range.
     #[error("{option} is {given}; {allowed}")]
     BadOption {
-        /// Which one.
+        /// Name of the option.
         option: &'static str,
-        /// What was given.
+        /// Rejected value.
         given: String,
-        /// What may be given.
+        /// Allowed values.
         allowed: String,
     },
-    /// A write of this session was cut off in the middle, so the session was stopped.
+    /// A write of this session was cancelled or failed halfway, so the session was closed.
     #[error(
         "the session is closed: a write on it was cancelled or failed half way, and may hold a \
          lock; open another session, others recover what this one held"
     )]
     SessionBroken,
-    /// The session cannot be closed while operations of it are under way (F6).
+    /// The session cannot be closed while it has unfinished operations (FABRIC-6).
     #[error("operations of the session are under way; it can be closed when they have ended")]
     SessionBusy,
-    /// The memory node does not know the session: it has restarted, with empty memory, or has
-    /// fenced the session.
+    /// The memory node does not know the session: it restarted with empty memory, or fenced the
+    /// session.
     #[error(
         "the memory node does not know this session any more: it has restarted, or taken this \
          process for dead; open the pool again"
     )]
     SessionUnknown,
-    /// The pool has no room.
+    /// The pool is out of memory.
     #[error(transparent)]
-    Full(RegionError),
-    /// A bulk load failed; the table is as it was.
+    Full(PoolError),
+    /// A bulk load failed; the table is unchanged.
     #[error(transparent)]
     Load(LoadError),
-    /// A bulk load into a table of byte strings failed; the table is as it was.
+    /// A bulk load into a table of byte strings failed; the table is unchanged.
     #[error(transparent)]
     ByteLoad(ByteLoadError),
     /// An operation on a table of byte strings failed.
     #[error(transparent)]
     Bytes(ByteIndexError),
-    /// What a table has of a key, or its value, is not what its type is encoded as.
+    /// Stored bytes are not a valid encoding of the table's key or value type.
     #[error("the {what} is not of the type that the table was opened with: {source}")]
     Decode {
-        /// Key or value.
+        /// Part of the record that failed: key or value.
         what: &'static str,
-        /// What is wrong with it.
+        /// Cause of the failure.
         source: farleaf_key::DecodeError,
     },
-    /// A key that is longer than keys can be, once it is encoded.
+    /// The encoded key is longer than the limit.
     #[error(transparent)]
     KeyTooLong(farleaf_key::KeyTooLong),
-    /// A value that is longer than values can be, once it is encoded.
+    /// The encoded value is longer than the limit.
     #[error(transparent)]
     ValueTooLong(farleaf_key::ValueTooLong),
-    /// The memory node has no room for the records that it holds by itself.
+    /// The memory node is out of memory for the records that it stores itself.
     #[error(
         "the memory node has no room for more records of tables with the search layer 'rpc': \
          together they may take as many bytes as the pool's first node has, 64 for each of words, \
@@ -163,75 +165,75 @@ pub enum ErrorKind {
          delete records, drop tables, or serve a larger pool"
     )]
     NodeFull,
-    /// The pool has no room for a leaf that the memory node needs for a write.
+    /// The pool is out of memory for a leaf that the memory node needs for a write.
     #[error(
         "the pool has no room for another leaf of table '{name}'; nothing has changed; drop a \
          table, or serve a larger pool"
     )]
-    NoLeaf {
-        /// The table's name.
+    PoolFullForLeaf {
+        /// Name of the table.
         name: String,
     },
-    /// The memory node has forgotten what a load had sent: the session began too many others
+    /// The memory node discarded the data of a load because the session began too many others
     /// meanwhile.
     #[error(
         "the memory node has given up a load into table '{name}' before it was whole: a session \
          has four at a time; nothing of it was loaded, load again when the others have ended"
     )]
-    LoadGivenUp {
-        /// The table's name.
+    LoadDiscarded {
+        /// Name of the table.
         name: String,
     },
-    /// The memory node has forgotten what an operation had sent or was about to read in parts.
+    /// The memory node discarded the data that an operation had sent, or was about to read, in
+    /// parts.
     #[error(
         "the memory node has given up a value or a load of table '{name}' before all of it was \
          sent or read: a session has 128 at a time"
     )]
-    ValueGivenUp {
-        /// The table's name.
+    ValueDiscarded {
+        /// Name of the table.
         name: String,
     },
-    /// A write has been done, and the value that was there before, which it was to tell, is too
-    /// long for one reply, and the rest of it could not be read.
+    /// A write took effect, but its previous value, too long for one reply, could not be read
+    /// completely.
     #[error(
         "the write to table '{name}' has been done, but what was there before is lost: {source}"
     )]
     PreviousLost {
-        /// The table's name.
+        /// Name of the table.
         name: String,
-        /// Why it could not be read.
+        /// Cause of the failed read.
         source: Error,
     },
-    /// The memory node has no room for the rings by which a session calls it.
+    /// The memory node is out of memory for the rings by which a session calls it.
     #[error(
         "the pool has no room for this session to call the memory node: it takes a chunk of \
          64 KiB on the first node; drop tables, and try again"
     )]
     NoRings,
-    /// A call of the memory node has no answer.
+    /// A call to the memory node failed.
     #[error(transparent)]
     Call(CallError),
-    /// What the memory node answered is none.
+    /// The memory node sent an invalid reply.
     #[error("the memory node sent {0}; is it a farleaf of the same version?")]
     BadReply(&'static str),
     /// A table over several pools cannot be used, or one of its parts failed.
     #[error(transparent)]
     Partition(PartitionError),
-    /// The region's protocols failed.
+    /// A protocol on the pool's memory failed.
     #[error(transparent)]
-    Region(RegionError),
+    Pool(PoolError),
     /// An operation failed.
     #[error(transparent)]
     Index(IndexError),
-    /// A node of the pool is gone for good, and what was on it. Keys whose leaves are on other
-    /// nodes, and the way to them, too, can be used as before; what was asked of this one has done
-    /// nothing that anybody will see.
+    /// A node of the pool is permanently lost, with its data. Keys whose leaves and search path are
+    /// on other nodes remain usable. The failed operation has had no visible effect.
     #[error(
         "node {number} of the pool has been lost, and what was on it; what other nodes hold and \
          lead to can still be used (`farleaf nodes list` shows the pool's nodes)"
     )]
     NodeLost {
-        /// Its number.
+        /// Number of the node.
         number: u8,
     },
     /// The fabric failed; the outcome of a write is unknown.
@@ -243,13 +245,13 @@ pub enum ErrorKind {
 }
 
 impl Error {
-    /// Which failure it is.
+    /// Returns the cause of the error.
     pub fn kind(&self) -> &ErrorKind {
         &self.0
     }
 
-    /// Which failure it is in its pool: that of the part, if an operation on a table over several
-    /// pools failed in one ([`PartitionError::Part`] and its like); else the same as
+    /// Returns the cause within the pool. If an operation on a table over several pools failed in
+    /// one part ([`PartitionError::Part`] and similar), this is the part's cause; else the same as
     /// [`kind`](Self::kind).
     pub fn kind_in_pool(&self) -> &ErrorKind {
         match self.kind() {
@@ -262,8 +264,8 @@ impl Error {
         }
     }
 
-    /// Whether it says that parts of a table over several pools are missing, or are another's.
-    pub(crate) fn is_no_whole_table(&self) -> bool {
+    /// Returns whether parts of a table over several pools are missing or belong to another table.
+    pub(crate) fn is_incomplete_table(&self) -> bool {
         use PartitionError::{HalfThere, NotPart, OtherCount, OtherPlace, OtherTable};
         match self.kind() {
             ErrorKind::Partition(error) => matches!(
@@ -278,18 +280,18 @@ impl Error {
         }
     }
 
-    /// Whether the fabric failed, so that nobody knows what has taken effect (F5).
-    pub(crate) fn is_of_fabric(&self) -> bool {
+    /// Returns whether the fabric failed, so that the outcome is unknown (FABRIC-5).
+    pub(crate) fn is_fabric_error(&self) -> bool {
         matches!(&*self.0, ErrorKind::Fabric(_) | ErrorKind::NodeLost { .. })
     }
 
-    /// Whether a place of the catalog will be free when a grace period is over (C3).
-    pub(crate) fn awaits_room(&self) -> bool {
-        matches!(&*self.0, ErrorKind::Full(RegionError::CatalogFull { dropped_count, .. })
+    /// Returns whether a catalog entry becomes free when a grace period ends.
+    pub(crate) fn awaits_free_entry(&self) -> bool {
+        matches!(&*self.0, ErrorKind::Full(PoolError::CatalogFull { dropped_count, .. })
             if *dropped_count > 0)
     }
 
-    /// The same error, with the table named if it says that a table was dropped.
+    /// Adds the table's name to an error that reports a dropped table.
     pub(crate) fn of_table(self, name: &str) -> Self {
         match *self.0 {
             ErrorKind::Index(IndexError::Leaf(LeafError::TableDropped { .. })) => {
@@ -322,14 +324,14 @@ impl From<ErrorKind> for Error {
     }
 }
 
-impl From<RegionError> for Error {
+impl From<PoolError> for Error {
     #[cold]
-    fn from(error: RegionError) -> Self {
+    fn from(error: PoolError) -> Self {
         let kind = match error {
-            RegionError::Full { .. } | RegionError::CatalogFull { .. } => ErrorKind::Full(error),
-            RegionError::Fabric(error) => return error.into(),
-            RegionError::Control(error) => ErrorKind::Control(error),
-            other => ErrorKind::Region(other),
+            PoolError::Full { .. } | PoolError::CatalogFull { .. } => ErrorKind::Full(error),
+            PoolError::Fabric(error) => return error.into(),
+            PoolError::Control(error) => ErrorKind::Control(error),
+            other => ErrorKind::Pool(other),
         };
         kind.into()
     }
@@ -339,7 +341,7 @@ impl From<IndexError> for Error {
     #[cold]
     fn from(error: IndexError) -> Self {
         let kind = match error {
-            IndexError::Region(error) | IndexError::Leaf(LeafError::Region(error)) => {
+            IndexError::Pool(error) | IndexError::Leaf(LeafError::Pool(error)) => {
                 return (*error).into();
             }
             IndexError::Fabric(error) | IndexError::Leaf(LeafError::Fabric(error)) => {

@@ -1,34 +1,35 @@
-//! What a session stands on. A [`Pool`](crate::Pool) is one such thing; a simulated client is
-//! another, with the same sessions and tables on top.
+//! Interface between sessions and what they run on: a [`Pool`](crate::Pool), or a simulated client
+//! with the same sessions and tables.
 
 use core::fmt;
 
+use farleaf_base::OwnerWord;
 use farleaf_fabric::{ControlError, Endpoint};
-use farleaf_types::OwnerWord;
 
 pub use crate::endpoint::PoolEndpoint;
-pub use crate::process::{Barrier, ProcessKeeper};
+pub use crate::process::{Barrier, SequencePublisher};
 pub use crate::share::PoolShare;
 
-/// One process's way into a pool: what its sessions post with, and what they share.
-pub trait Host: fmt::Debug {
-    /// What a session posts its batches with.
+/// Access of one process to a pool: endpoints of its sessions, and the data that they share.
+pub trait SessionHost: fmt::Debug {
+    /// Endpoint through which a session posts its batches.
     type Endpoint: Endpoint + fmt::Debug;
 
-    /// Whether a session that is dropped waits until it has given everything back and is closed.
-    /// If not, dropping it is what the death of its process is: others sweep what it held.
+    /// Whether dropping a session waits until it has returned everything and is closed. If not,
+    /// dropping it is like the death of its process: sweeps reclaim what it held.
     const CLOSES_DROPPED_SESSIONS: bool;
 
-    /// What all sessions of the process share.
+    /// Returns the data that all sessions of the process share.
     fn share(&self) -> &PoolShare;
 
-    /// F6: says that a session has drained and posts nothing any more; it counts as fenced.
+    /// Reports that a session has drained and posts nothing any more; it then counts as fenced
+    /// (FABRIC-6).
     ///
     /// # Errors
     /// The memory node cannot be reached; it fences the session when the process ends.
     fn close_session(&self, owner: OwnerWord) -> Result<(), ControlError>;
 
-    /// Whether the memory node is gone, or the session fenced: asked again and again by whoever
-    /// waits for an answer of it, for the `look_count`th time, about every 100 us in the end.
-    fn is_node_gone(&self, owner: OwnerWord, look_count: u32) -> bool;
+    /// Returns whether the memory node is gone or the session is fenced. A caller that waits for
+    /// the node's reply polls this with an increasing `poll_count`, in the end about every 100 us.
+    fn is_node_gone(&self, owner: OwnerWord, poll_count: u32) -> bool;
 }

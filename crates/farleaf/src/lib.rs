@@ -1,8 +1,9 @@
-//! Farleaf: an ordered key-value store whose leaves live in far memory.
+//! Farleaf: an ordered key-value store for data that several processes or machines share.
 //!
-//! A *pool* is memory that one node serves and any number of processes share. A [`Session`] is one
-//! thread's way into it, and a [`Table`] an ordered map from u64 keys to u64 values. A get is one
-//! read of one leaf by the processor that wants it, a put two; no server executes anything.
+//! A *pool* is the memory of one or more memory nodes, shared by any number of processes. A
+//! [`Session`] is the access of one thread to a pool. A [`Table`] is an ordered map from u64 keys
+//! to u64 values. A get costs one READ of one leaf and a put two round trips; no server executes
+//! code for them.
 //!
 //! ```
 //! use farleaf::{Pool, TableOptions};
@@ -20,16 +21,18 @@
 //! # }
 //! ```
 //!
-//! Calls on [`Table`] block; [`AsyncTable`] offers the same as futures, many of which one thread
-//! can have under way (see `farleaf-executor`). What each costs in round trips is in its
-//! documentation, and what it did cost in [`Session::counters`].
+//! Calls on [`Table`] block. [`AsyncTable`] offers the same operations as futures, and one thread
+//! can run many of them concurrently (see `farleaf-executor`). Each method documents its cost in
+//! round trips; [`Session::counters`] returns the measured costs.
 //!
-//! A table may also be over several pools, each with the keys of a range: [`PartitionedPool`]; or
-//! on the disks of several servers, which is another store behind the same calls: [`persistent`].
+//! A table can also span several pools, each with one key range: see [`PartitionedPool`]. Module
+//! [`persistent`] has tables on the disks of several servers, a separate store with the same
+//! operations.
 //!
-//! What is promised: a single get, put, insert, update, delete or compare-and-swap is linearizable;
-//! a scan is not a snapshot (rule D9 of `docs/data-layer.md`). A client may be killed at any
-//! moment: what was acknowledged stays, and nobody waits for the dead for ever.
+//! Guarantees: a single get, put, insert, update, delete or compare-and-swap is linearizable; a
+//! scan is not a snapshot (rule LEAF-9 of `docs/reference/leaf-protocol.md`). A client can be
+//! killed at any moment: acknowledged writes stay, and other clients wait for a dead one only for a
+//! bounded time.
 
 #![forbid(unsafe_code)]
 
@@ -78,14 +81,14 @@ pub use farleaf_index::xstore::ModelCache;
 pub use farleaf_index::xstore::layer::UnknownModelCache;
 pub use farleaf_key as key;
 
-/// The smallest metadata budget of a session.
+/// Smallest metadata budget of a session, in bytes.
 pub const METADATA_BUDGET_BYTES_MIN: u64 = farleaf_index::partial::Budget::BYTES_MIN;
 pub use farleaf_index::{LayerKind, LoadError};
-pub use farleaf_region::members::{
+pub use farleaf_pool::members::{
     MEMBER_ADDRESS_SIZE_BYTES_MAX as NODE_ADDRESS_SIZE_BYTES_MAX, MemberState as NodeState,
 };
-pub use farleaf_region::part::{PartRecord, PartitionedTableId};
-pub use farleaf_region::tally::RetrainTally;
+pub use farleaf_pool::part::{PartRecord, PartitionedTableId};
+pub use farleaf_pool::tally::RetrainCounters;
 pub use nodes::NodeInfo;
 pub use options::{
     EmbeddedFabric, PageOptions, PoolOptions, SessionOptions, TableInfo, TableKind, TableOptions,

@@ -1,38 +1,40 @@
-//! The nodes of a pool on the network: how a process finds them, and what an operator sees.
+//! Nodes of a pool on the network: how a process connects to them, and their states as an operator
+//! sees them.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use farleaf_base::NodeId;
 use farleaf_executor::block_on;
-use farleaf_fabric::network::{NodeDirectory, NodeWay};
+use farleaf_fabric::network::{NodeAccess, NodeDirectory};
 use farleaf_fabric::tcp::{TcpClient, TcpConnectOptions};
 use farleaf_fabric::{ControlError, Endpoint};
-use farleaf_node::check_region;
-use farleaf_region::PoolLayout;
-use farleaf_region::members::{Member, MemberState};
-use farleaf_types::NodeId;
+use farleaf_node::check_memory;
+use farleaf_pool::PoolLayout;
+use farleaf_pool::members::{Member, MemberState};
 
-/// Time between two questions how a node stands.
-const ASK_TICK: Duration = Duration::from_millis(20);
-/// Answers that the home gets after a way broke, by which it is known that the node goes on.
+/// Time between two queries of a node's state.
+const QUERY_PERIOD: Duration = Duration::from_millis(20);
+/// Number of replies to the home, after a connection to a node broke, that prove that the node is
+/// alive.
 const ANSWERED_COUNT_ALIVE: u64 = 2;
-/// A node that answers the home, which asks ten times a second, does so in less, on a busy host,
-/// too.
+/// Longest wait for the nodes' replies to the home when nodes are listed. The home probes each node
+/// ten times a second, so a live one replies in time even on a busy host.
 const LISTING_TIME_MAX: Duration = Duration::from_secs(2);
 
-/// Logged in to, by node.
+/// Clients that are logged in, by node.
 type Clients = BTreeMap<NodeId, Arc<TcpClient>>;
 
-/// The ways of a process to the nodes of its pool.
+/// Connections of a process to the nodes of its pool.
 #[derive(Debug)]
 pub(crate) struct PoolNodes {
     home: Arc<TcpClient>,
     layout: PoolLayout,
     options: TcpConnectOptions,
     clients: Mutex<Clients>,
-    /// This process has lost the pool's home.
+    /// Set when this process has lost the pool's home.
     is_given_up: AtomicBool,
 }
 
@@ -51,8 +53,8 @@ impl PoolNodes {
         }
     }
 
-    /// Reads the member table, over a connection of its own: an endpoint asks, in the middle of a
-    /// batch.
+    /// Reads the member table over a separate connection, because endpoints call this in the middle
+    /// of a batch.
     fn refresh(&self) -> Result<(), String> {
         let endpoint = self
             .home
@@ -63,8 +65,8 @@ impl PoolNodes {
         refreshed.map(|_| ()).map_err(|error| error.to_string())
     }
 
-    /// Without the home nobody follows the pool: whoever works on the other nodes is told so, at
-    /// once.
+    /// Makes all further requests fail at once. Without the home nothing tracks the pool's
+    /// membership, so clients of the other nodes get an error.
     pub(crate) fn give_up(&self) {
         let known = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
         self.is_given_up.store(true, Ordering::Release);
@@ -76,17 +78,17 @@ impl PoolNodes {
         if let Some(client) = self.known(member)?.get(&node) {
             return Ok(Arc::clone(client));
         }
-        // Without the lock: one that does not answer must not keep others from their nodes. Who
-        // comes second takes what is there.
+        // Connects without the lock, so that a node that does not reply does not block connections
+        // to others. If two threads connect, the second one uses the first one's client.
         let client = TcpClient::connect(&member.address, &self.options)?;
-        check_region(&client, member)?;
+        check_memory(&client, member)?;
         let client = Arc::new(client.with_sessions_of(&self.home));
         Ok(Arc::clone(
             self.known(member)?.entry(node).or_insert(client),
         ))
     }
 
-    /// What is logged in to, unless this process has given up meanwhile.
+    /// Locks the clients that are logged in, unless this process has given up meanwhile.
     fn known(&self, wanted: &Member) -> Result<MutexGuard<'_, Clients>, ControlError> {
         let known = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
         if self.is_given_up.load(Ordering::Acquire) {
@@ -103,7 +105,8 @@ impl PoolNodes {
         }
     }
 
-    /// From now on a node is logged in to anew, unless another thread has done so.
+    /// Removes a failed client, so that the next use logs in again, unless another thread has done
+    /// so already.
     fn forget(&self, node: NodeId, failed: &Arc<TcpClient>) {
         let mut known = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
         if known.get(&node).is_some_and(|it| Arc::ptr_eq(it, failed)) {
@@ -113,29 +116,29 @@ impl PoolNodes {
 }
 
 impl NodeDirectory for PoolNodes {
-    fn find(&self, node: NodeId) -> NodeWay {
+    fn find(&self, node: NodeId) -> NodeAccess {
         let members = self.layout.members();
         if members.get(node).is_none()
             && let Err(reason) = self.refresh()
         {
-            return NodeWay::Unreachable(reason);
+            return NodeAccess::Unreachable(reason);
         }
         let Some(member) = members.get(node) else {
-            return NodeWay::None;
+            return NodeAccess::None;
         };
         if self.is_lost(node) {
-            return NodeWay::Lost;
+            return NodeAccess::Lost;
         }
         match self.connect(member) {
-            Ok(client) => NodeWay::At(client),
-            Err(_) if self.is_lost_now(node) => NodeWay::Lost,
-            Err(error) => NodeWay::Unreachable(error.to_string()),
+            Ok(client) => NodeAccess::At(client),
+            Err(_) if self.query_lost(node) => NodeAccess::Lost,
+            Err(error) => NodeAccess::Unreachable(error.to_string()),
         }
     }
 
-    fn renew(&self, node: NodeId, failed: &Arc<TcpClient>) -> Option<NodeWay> {
-        // All sessions' connections to the node end with the control connection, so that is given
-        // up only when it is of no use: a node that is there answers this question at once.
+    fn renew(&self, node: NodeId, failed: &Arc<TcpClient>) -> Option<NodeAccess> {
+        // All sessions' connections to the node end with the control connection. It is therefore
+        // closed only if it is useless: a live node answers this query at once.
         let asked = failed.home_address();
         let is_over = matches!(
             asked,
@@ -151,11 +154,11 @@ impl NodeDirectory for PoolNodes {
         self.layout.members().state(node) == Some(MemberState::Lost)
     }
 
-    fn is_lost_now(&self, node: NodeId) -> bool {
+    fn query_lost(&self, node: NodeId) -> bool {
         let lost = MemberState::Lost as u64;
         let mut answered_count = None;
-        // Ends: the home loses a node that does not answer it, however long it waits for that; and
-        // it answers this side at once.
+        // The loop ends: the home declares a node lost if it does not reply, however long that
+        // takes, and the home replies to this process at once.
         while !self.is_lost(node) {
             match self.home.member(node) {
                 Ok(member) if member.state == lost => {
@@ -168,18 +171,18 @@ impl NodeDirectory for PoolNodes {
                 Ok(member) => {
                     let state = MemberState::from_word(member.state);
                     if !state.is_some_and(MemberState::is_reachable) {
-                        // It was stopped when nothing was on it any more.
+                        // The node was stopped after it had drained.
                         return false;
                     }
-                    // One question may have been answered before the way there broke. Who answers
-                    // another is alive, and only the way to it is not.
+                    // One reply may predate the break of the connection. A node that replies again
+                    // is alive, and only the connection to it is broken.
                     let before = *answered_count.get_or_insert(member.answered_count);
                     if member.answered_count >= before + ANSWERED_COUNT_ALIVE {
                         return false;
                     }
-                    std::thread::sleep(ASK_TICK);
+                    std::thread::sleep(QUERY_PERIOD);
                 }
-                // Who cannot ask does not know.
+                // Without a reply from the home the node's state is unknown.
                 Err(_) => return false,
             }
         }
@@ -187,7 +190,7 @@ impl NodeDirectory for PoolNodes {
     }
 }
 
-/// The nodes among these that answer the home while this goes on.
+/// Returns those of these nodes that reply to the home during this call.
 pub(crate) fn answering(home: &TcpClient, nodes: &[NodeId]) -> Result<Vec<NodeId>, ControlError> {
     let until = Instant::now() + LISTING_TIME_MAX;
     let counts = |node: &NodeId| home.member(*node).map(|member| member.answered_count);
@@ -195,7 +198,7 @@ pub(crate) fn answering(home: &TcpClient, nodes: &[NodeId]) -> Result<Vec<NodeId
     loop {
         let mut answering = Vec::new();
         for (node, before) in nodes.iter().zip(&before) {
-            // This process has just heard from the home itself.
+            // The home counts as alive: it has just replied to this process.
             if *node == NodeId(0) || counts(node)? >= before + ANSWERED_COUNT_ALIVE {
                 answering.push(*node);
             }
@@ -203,23 +206,23 @@ pub(crate) fn answering(home: &TcpClient, nodes: &[NodeId]) -> Result<Vec<NodeId
         if answering.len() == nodes.len() || Instant::now() > until {
             return Ok(answering);
         }
-        std::thread::sleep(ASK_TICK);
+        std::thread::sleep(QUERY_PERIOD);
     }
 }
 
-/// A node of a pool.
+/// State of one node of a pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeInfo {
-    /// Its number, which no other node of the pool ever has.
+    /// Number of the node, never reused in the pool.
     pub number: u8,
-    /// Where it is reached; empty in a pool of one node.
+    /// Address of the node; empty in a pool of one node.
     pub address: String,
-    /// What is to become of it.
+    /// Membership state of the node.
     pub state: MemberState,
-    /// Bytes that tables can have there.
+    /// Bytes that tables can use on the node.
     pub size_bytes: u64,
-    /// Bytes that they have; `None` where nobody can look: the node is lost, or has left, or
-    /// cannot be reached just now.
+    /// Bytes that tables use on the node; `None` if the node is lost, has left, or cannot be
+    /// reached now.
     pub used_bytes: Option<u64>,
 }
 
@@ -228,7 +231,7 @@ mod tests {
     use std::net::{Ipv4Addr, SocketAddr};
 
     use farleaf_node::{GuestNode, GuestOptions, HomeOptions, ShmNode, TcpListenOptions};
-    use farleaf_region::{RegionLayout, Superblock};
+    use farleaf_pool::{NodeLayout, Superblock};
 
     use super::*;
 
@@ -238,10 +241,10 @@ mod tests {
         TcpListenOptions::at(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
     }
 
-    /// Promise (U2): a process that has not heard yet that a node was lost, and that another one is
-    /// served at its address, does not work on that one.
+    /// Promise: if a node is lost and another pool's node is served at its address, a process that
+    /// does not know of the loss yet does not use that node.
     #[test]
-    fn another_region_at_a_node_s_address_is_not_that_node() {
+    fn another_pool_at_a_node_s_address_is_not_that_node() {
         let options = TcpConnectOptions::default();
         let home = HomeOptions {
             address: "127.0.0.1:0".to_owned(),
@@ -266,10 +269,10 @@ mod tests {
         let number = guest.wait_until_joined().expect("joined");
         let client = Arc::new(TcpClient::connect(&home_address, &options).expect("the home"));
         let endpoint = client.endpoint(None).expect("an endpoint");
-        let read = Superblock::read(&endpoint, client.region_size_bytes());
+        let read = Superblock::read(&endpoint, client.memory_size_bytes());
         let superblock = block_on(read, endpoint.completions()).expect("a READ");
         let superblock = superblock.expect("a superblock");
-        let of_home = RegionLayout {
+        let of_home = NodeLayout {
             node: NodeId(0),
             superblock,
         };
@@ -278,13 +281,13 @@ mod tests {
             PoolNodes::new(Arc::clone(&client), layout, options.clone())
         };
         let known = nodes();
-        assert!(matches!(known.find(number), NodeWay::At(_)));
+        assert!(matches!(known.find(number), NodeAccess::At(_)));
         let mut gone = known.layout.members().get(number).expect("known").clone();
-        gone.layout.superblock.region_id ^= 1;
+        gone.layout.superblock.memory_id ^= 1;
         let late = nodes();
         late.layout.members().learn(gone, MemberState::Active);
         match late.find(number) {
-            NodeWay::Unreachable(why) => assert!(why.contains("another region"), "{why}"),
+            NodeAccess::Unreachable(why) => assert!(why.contains("another node"), "{why}"),
             way => panic!("{way:?}"),
         }
     }

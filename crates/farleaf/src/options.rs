@@ -1,5 +1,6 @@
-//! What can be chosen, and its limits.
+//! Options of pools, sessions and tables, and their limits.
 
+use farleaf_base::BLOCK_SIZE_BYTES;
 use farleaf_byte_index::load::ByteLoadPlan;
 use farleaf_fabric::verbs::VerbsOptions;
 use farleaf_index::LayerKind;
@@ -8,33 +9,32 @@ use farleaf_index::load::LoadPlan;
 use farleaf_index::partial::Budget;
 use farleaf_index::tree::node::ENTRY_COUNT_MAX;
 use farleaf_index::xstore::ModelCache;
-use farleaf_leaf::LeafGeometry;
+use farleaf_leaf::strings::PageGeometry;
+use farleaf_leaf::words::LeafGeometry;
 use farleaf_node::{CallOptions, NodeOptions, RetrainPolicy};
-use farleaf_page::PageGeometry;
-use farleaf_region::catalog::{NAME_SIZE_BYTES_MAX, TableKind as RecordKind, TableRecord};
-use farleaf_region::part::PartRecord;
-use farleaf_types::BLOCK_SIZE_BYTES;
+use farleaf_pool::catalog::{NAME_SIZE_BYTES_MAX, TableKind as RecordKind, TableRecord};
+use farleaf_pool::part::PartRecord;
 
 use crate::{Error, ErrorKind};
 
-/// How a pool inside this process is made.
+/// Options of a pool inside this process.
 #[derive(Clone, Debug)]
 pub struct PoolOptions {
-    /// Over which fabric.
+    /// Fabric of the pool.
     pub fabric: EmbeddedFabric,
-    /// Size of its region in bytes, at least 2 MiB; rounded up to 2 MiB.
+    /// Size of the pool's memory in bytes, at least 2 MiB; rounded up to a multiple of 2 MiB.
     pub size_bytes: u64,
-    /// Threads of its node that retrain tables while they are used: 1, or 0 for none.
+    /// Threads of the node that retrain tables during use: 1, or 0 for none.
     pub retrain_thread_count: u32,
-    /// Threads of its node that answer calls, 0 to 64, beside the one that reads them; `None`: one
-    /// for four processors.
+    /// Threads of the node that answer calls, 0 to 64, in addition to the one that reads them;
+    /// `None`: one per four processors.
     pub call_worker_count: Option<u32>,
-    /// Threads of its node that train the models of tables with the search layer `xstore`, 1 to 64.
+    /// Threads of the node that train the models of tables with the search layer `xstore`, 1 to 64.
     pub train_thread_count: u32,
 }
 
 impl PoolOptions {
-    /// What its node does beside serving its memory.
+    /// Returns the options of the node's background threads.
     pub(crate) fn node(&self) -> Result<NodeOptions, Error> {
         Ok(NodeOptions {
             retraining: retrain_policy(self.retrain_thread_count)?,
@@ -43,17 +43,17 @@ impl PoolOptions {
     }
 }
 
-/// Threads that answer calls, at the most.
+/// Largest number of threads that answer calls.
 const CALL_WORKER_COUNT_MAX: u32 = 64;
 
-/// Threads that train models, at the most.
+/// Largest number of threads that train models.
 const TRAIN_THREAD_COUNT_MAX: u32 = 64;
 
-/// How a node answers calls with so many workers, and trains models with so many threads: what
-/// `farleaf serve` does with `--call-workers` and `--train-threads`.
+/// Checks and returns the options for a node's call workers and training threads: `--call-workers`
+/// and `--train-threads` of `farleaf serve`.
 ///
 /// # Errors
-/// There cannot be so many.
+/// A number is out of range.
 pub fn call_options(
     worker_count: Option<u32>,
     train_thread_count: u32,
@@ -85,11 +85,11 @@ pub fn call_options(
     }
 }
 
-/// Which tables a node retrains, and when, for a number of threads: what `farleaf serve` does with
-/// `--retrain-threads`.
+/// Returns the retraining policy of a node with this number of threads: `--retrain-threads` of
+/// `farleaf serve`.
 ///
 /// # Errors
-/// There cannot be so many.
+/// The number of threads is out of range.
 pub fn retrain_policy(thread_count: u32) -> Result<Option<RetrainPolicy>, Error> {
     match thread_count {
         0 => Ok(None),
@@ -103,29 +103,30 @@ pub fn retrain_policy(thread_count: u32) -> Result<Option<RetrainPolicy>, Error>
     }
 }
 
-/// Over which fabric a pool inside this process is reached.
+/// Fabric of a pool inside this process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EmbeddedFabric {
-    /// Memory of this process alone.
+    /// Private memory of this process.
     Mem,
-    /// Shared memory; other processes can open `shm:NAME`. Without a name, a name is made up.
+    /// Shared memory; other processes can open it as `shm:NAME`. Without a name, a unique one is
+    /// generated.
     Shm {
-        /// The pool's name.
+        /// Name of the pool.
         name: Option<String>,
     },
-    /// A memory node that listens on loopback, and is reached as one on another host would be.
+    /// Memory node that listens on loopback and is accessed like one on another host.
     Tcp,
-    /// The same with further nodes beside it, each of the pool's size: a pool of several nodes.
+    /// Several nodes over TCP, each of the pool's size.
     Nodes {
-        /// How many nodes there are, with the first one; from 1 to 255.
+        /// Number of nodes, including the home; from 1 to 255.
         node_count: u8,
     },
-    /// The same, whose memory an RDMA device of this host serves, over itself.
+    /// Memory node over TCP whose memory an RDMA device of this host serves through loopback.
     Verbs(VerbsOptions),
 }
 
 impl Default for PoolOptions {
-    /// 256 MiB of this process's memory; one thread retrains.
+    /// Returns options for 256 MiB of this process's memory and one retraining thread.
     fn default() -> Self {
         Self {
             fabric: EmbeddedFabric::Mem,
@@ -137,10 +138,10 @@ impl Default for PoolOptions {
     }
 }
 
-/// What a table's keys and values are.
+/// Type of a table's keys and values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TableKind {
-    /// Words of 64 bits.
+    /// 64-bit integers.
     #[default]
     Words,
     /// Byte strings: keys of 0 to 4,096 bytes, values of 0 to 64 MiB.
@@ -148,7 +149,7 @@ pub enum TableKind {
 }
 
 impl TableKind {
-    /// The name for users.
+    /// Returns the name of the kind as users see it.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Words => "words",
@@ -157,14 +158,14 @@ impl TableKind {
     }
 }
 
-/// What the pages of a table of byte strings are like.
+/// Page format of a table of byte strings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageOptions {
-    /// Size of a page: 512, 1,024 or 2,048 bytes. Smaller ones make reads smaller, larger ones make
-    /// metadata smaller.
+    /// Size of a page: 512, 1,024 or 2,048 bytes. Smaller pages make reads smaller, larger ones
+    /// make metadata smaller.
     pub page_size_bytes: u64,
-    /// The largest value that lies in a page, and so comes with the key, in bytes; a larger one
-    /// costs a round trip of its own. From 0 to what there is room for in a page.
+    /// Largest value in bytes that is stored in the page with its key; a larger one costs another
+    /// round trip. From 0 to the space that a page has.
     pub inline_value_size_bytes: u64,
 }
 
@@ -177,19 +178,19 @@ impl Default for PageOptions {
     }
 }
 
-/// How a table is made.
+/// Options of a new table.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TableOptions {
-    /// What its keys and values are.
+    /// Type of keys and values.
     pub kind: TableKind,
-    /// Records that a leaf can hold, of a table of words: 8, 12 or 16. Fewer make reads smaller,
-    /// more make metadata smaller.
+    /// Records per leaf of a table of words: 8, 12 or 16. Fewer make reads smaller, more make
+    /// metadata smaller.
     pub slots: u64,
-    /// The search layer.
+    /// Search layer of the table.
     pub layer: LayerKind,
-    /// How full a bulk load makes leaves, in percent, 25 to 100.
+    /// Percentage of a leaf's slots that a bulk load fills, 25 to 100.
     pub fill_percent: u8,
-    /// Error bound of the models in keys, 0.5 to 1024. Smaller makes more models.
+    /// Error bound of the models in keys, 0.5 to 1024. A smaller bound makes more models.
     pub epsilon_keys: f64,
 }
 
@@ -206,7 +207,7 @@ impl Default for TableOptions {
 }
 
 impl TableOptions {
-    /// Options of a table of byte strings, the others as they are by default.
+    /// Returns the default options of a table of byte strings.
     pub fn bytes() -> Self {
         Self {
             kind: TableKind::Bytes(PageOptions::default()),
@@ -214,7 +215,7 @@ impl TableOptions {
         }
     }
 
-    /// Whether there can be such a table.
+    /// Checks whether a table can have these options.
     pub(crate) fn check(&self) -> Result<(), Error> {
         match self.kind {
             TableKind::Words => self.leaf_geometry().map(drop),
@@ -222,7 +223,7 @@ impl TableOptions {
         }
     }
 
-    /// What the pages of a table of byte strings are like.
+    /// Returns the page format of a table of byte strings.
     pub(crate) fn page_geometry(&self, pages: PageOptions) -> Result<PageGeometry, Error> {
         self.check_training()?;
         let geometry = PageGeometry::new(pages.page_size_bytes).map_err(|error| {
@@ -247,7 +248,7 @@ impl TableOptions {
         Ok(geometry)
     }
 
-    /// Whether a table can be loaded and trained so.
+    /// Checks the options for loading and training.
     fn check_training(&self) -> Result<(), Error> {
         if !(25..=100).contains(&self.fill_percent) {
             let given = format!("{} %", self.fill_percent);
@@ -260,14 +261,14 @@ impl TableOptions {
         Ok(())
     }
 
-    /// What the leaves of a table of words are like.
+    /// Returns the leaf format of a table of words.
     pub(crate) fn leaf_geometry(&self) -> Result<LeafGeometry, Error> {
         self.check_training()?;
         LeafGeometry::new(self.slots)
             .map_err(|error| bad("slots", self.slots.to_string(), &error.to_string()))
     }
 
-    /// How tables with these options are loaded and retrained.
+    /// Returns the load and retraining plan of tables with these options.
     pub(crate) fn load_plan(&self) -> LoadPlan {
         LoadPlan {
             kind: self.layer,
@@ -277,7 +278,7 @@ impl TableOptions {
         }
     }
 
-    /// How tables of byte strings with these options are loaded and retrained.
+    /// Returns the load and retraining plan of tables of byte strings with these options.
     pub(crate) fn byte_load_plan(&self, pages: PageOptions) -> ByteLoadPlan {
         ByteLoadPlan {
             fill_percent: self.fill_percent,
@@ -287,12 +288,12 @@ impl TableOptions {
         }
     }
 
-    /// Whether another table lists the pages of such a table (BT1).
+    /// Returns whether such a table has a second table that lists its pages.
     pub(crate) const fn has_listing(&self) -> bool {
         matches!(self.kind, TableKind::Bytes(_)) && matches!(self.layer, LayerKind::RfTree)
     }
 
-    /// The kind as the catalog stores it; of options that were checked.
+    /// Returns the kind as the catalog stores it. The options must have been checked.
     pub(crate) fn record_kind(&self) -> RecordKind {
         match self.kind {
             TableKind::Words => RecordKind::Words {
@@ -305,7 +306,7 @@ impl TableOptions {
         }
     }
 
-    /// Epsilon as the catalog stores it.
+    /// Returns epsilon as the catalog stores it, in thousandths.
     pub(crate) fn epsilon_milli(&self) -> u32 {
         (self.epsilon_keys * 1000.0).round() as u32
     }
@@ -320,27 +321,28 @@ fn bad(option: &'static str, given: String, allowed: &str) -> Error {
     .into()
 }
 
-/// How a session is made.
+/// Options of a new session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SessionOptions {
-    /// The most bytes that the session holds to find leaves, of each table that it opens; `None`:
-    /// as many as there are, shared with the other sessions of the process. With a budget the
-    /// session has them for itself, and fetches what it does not hold when it needs it: slower,
-    /// never wrong. At least 1 KiB, and for tables of [`LayerKind::Learned`] and
-    /// [`LayerKind::Sherman`] and [`LayerKind::Cell`] only; `None` means 64 MiB for the latter two.
+    /// Most bytes of metadata that the session holds to find leaves, per table that it opens.
+    /// `None` means no limit, and a cache shared with the process's other sessions; for
+    /// [`LayerKind::Sherman`] and [`LayerKind::Cell`] it means 64 MiB. With a budget the session
+    /// has its own cache and fetches missing metadata when needed, which is slower but never wrong.
+    /// At least 1 KiB, and only for tables of [`LayerKind::Learned`], [`LayerKind::Sherman`] and
+    /// [`LayerKind::Cell`].
     pub metadata_budget_bytes: Option<u64>,
     /// Links that one lookup in a table of [`LayerKind::RfTree`] may follow before the process
-    /// reads the tree anew; `None`: 2.
+    /// reads the tree again; `None`: 2.
     pub link_count_max: Option<u32>,
-    /// What the session keeps of the models of tables of [`LayerKind::Xstore`].
+    /// Part of the models of [`LayerKind::Xstore`] tables that the session caches.
     pub model_cache: ModelCache,
-    /// Whether the memory node is asked as soon as a model of such a table has led to a leaf that
-    /// does not cover the key, and not only after the link of that was followed.
+    /// Whether the session asks the memory node at once when a model leads to a leaf that does not
+    /// cover the key. By default it follows that leaf's link first.
     pub does_not_speculate: bool,
 }
 
 impl SessionOptions {
-    /// The budget to search a table of this search layer under, if it is one of models.
+    /// Returns the metadata budget for a table of this search layer, if the layer has models.
     pub(crate) fn budget_for(&self, layer: LayerKind) -> Result<Option<Budget>, Error> {
         let Some(bytes) = self.metadata_budget_bytes else {
             return Ok(None);
@@ -367,7 +369,7 @@ impl SessionOptions {
         }
     }
 
-    /// Bytes of inner nodes that a session caches.
+    /// Returns the bytes of inner nodes that a session caches.
     pub(crate) fn cache_bytes(&self) -> u64 {
         self.metadata_budget_bytes.unwrap_or(CACHE_BYTES_DEFAULT)
     }
@@ -388,21 +390,21 @@ pub(crate) fn check_name(name: &str) -> Result<(), Error> {
     .into())
 }
 
-/// What there is to know of a table without looking into it.
+/// Properties of a table that are known without reading its leaves.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TableInfo {
-    /// Its name.
+    /// Name of the table.
     pub name: String,
-    /// Its number, never reused in a pool.
+    /// Number of the table, never reused in a pool.
     pub id: u32,
-    /// How it was made.
+    /// Options with which the table was created.
     pub options: TableOptions,
-    /// Which part of a table over several pools it is; `None`: it is a table by itself.
+    /// Identity of the part, if the table is a part of a table over several pools; else `None`.
     pub part: Option<PartRecord>,
 }
 
 impl TableInfo {
-    /// Refuses a table that is not of this kind, whatever its pages are like.
+    /// Returns an error if the table is of another kind; page formats are not compared.
     pub(crate) fn check_kind(&self, wanted: TableKind) -> Result<(), Error> {
         let (kind, wanted) = (self.options.kind.name(), wanted.name());
         if kind == wanted {

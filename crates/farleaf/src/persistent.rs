@@ -1,9 +1,9 @@
-//! Tables on disks, of which several servers have each record: the other kind of table.
+//! Persistent tables: tables on the disks of several servers, each record on several of them.
 //!
-//! A *cluster* is any number of region servers (`farleaf region serve`) and a coordinator, which
-//! knows who of them has what. [`open`] takes the coordinator's address and yields a [`Cluster`];
-//! a [`PersistentTable`] of it is an ordered map from byte strings to byte strings, as a
-//! [`ByteTable`](crate::ByteTable) is, that is there when all of its servers were off.
+//! A *cluster* consists of region servers (`farleaf region serve`) and a coordinator, which records
+//! which server has which region. [`open`] takes the coordinator's address and returns a
+//! [`Cluster`]. Its [`PersistentTable`]s are ordered maps from byte strings to byte strings, like a
+//! [`ByteTable`](crate::ByteTable), and survive a shutdown of all servers.
 //!
 //! ```no_run
 //! use farleaf::persistent::{ClientOptions, Durability, PersistentTableOptions, open};
@@ -20,9 +20,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The addresses are `tcp:HOST:PORT`, a region server that serves its coordinator to others, and
-//! `etcd:HOST:PORT[,HOST:PORT...]`, members of an etcd cluster. The latter needs the feature `etcd`
-//! of this crate, which is off by default, as building it takes `protoc`.
+//! An address is `tcp:HOST:PORT`, a region server that serves its coordinator to others, or
+//! `etcd:HOST:PORT[,HOST:PORT...]`, the members of an etcd cluster. The latter needs this crate's
+//! feature `etcd`, which is off by default because building it takes `protoc`.
 
 use farleaf_cluster::coordinator::served::RemoteCoordinator;
 use farleaf_cluster::coordinator::{CoordinatorAddress, CoordinatorAddressError, CoordinatorError};
@@ -34,58 +34,58 @@ pub use farleaf_client::{
     PersistentTableOptions, Record, Records, SharedCoordinator, Swap,
 };
 
-/// Why a cluster cannot be opened. Nothing was changed.
+/// Reason why a cluster cannot be opened. Nothing was changed.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// The address is none.
+    /// The address is invalid.
     #[error(transparent)]
     Address(#[from] CoordinatorAddressError),
-    /// It is a directory: what is in there is one process's.
+    /// The address is a directory, which only the process that serves it can use.
     #[error(
         "'{address}' is for the process that serves it: take 'tcp:HOST:PORT', where \
          `farleaf region serve` serves it to others"
     )]
     Directory {
-        /// Which.
+        /// Address of the coordinator.
         address: CoordinatorAddress,
     },
-    /// This program was built without what etcd needs.
+    /// This program was built without the feature `etcd`.
     #[error(
         "'{address}' cannot be used: this program was built without etcd; build it with the \
          feature `etcd` (`cargo build -p farleaf-cli --features etcd`), which takes protoc"
     )]
     NoEtcd {
-        /// Which.
+        /// Address of the coordinator.
         address: CoordinatorAddress,
     },
-    /// It is not reached, or does not let us in.
+    /// The coordinator cannot be reached, or it rejects this client.
     #[error("the coordinator {address} cannot be reached: {how}")]
     Unreachable {
-        /// Which.
+        /// Address of the coordinator.
         address: CoordinatorAddress,
-        /// What was met.
+        /// Cause of the failure.
         how: String,
     },
-    /// It is reached, and there is no asking it.
+    /// The coordinator was reached, but requests to it fail.
     #[error(transparent)]
     Coordinator(CoordinatorError),
 }
 
-/// Opens the cluster whose coordinator is at this address. A round trip to connect and two to be
-/// let in; no server is asked before a table is.
+/// Opens the cluster whose coordinator is at this address. Costs one round trip to connect and two
+/// to authenticate. Region servers are contacted only when a table is used.
 ///
 /// # Errors
-/// [`OpenError`].
+/// Each variant of [`OpenError`].
 pub fn open(address: &str, options: ClientOptions) -> Result<Cluster, OpenError> {
     let coordinator = open_coordinator(&address.parse()?, &options)?;
     Ok(Cluster::new(coordinator, options))
 }
 
-/// The coordinator at this address, of which clients, servers and administrators are clients.
+/// Opens the coordinator at this address, for clients, servers and administrators.
 ///
 /// # Errors
-/// [`OpenError`].
+/// Each variant of [`OpenError`].
 pub fn open_coordinator(
     address: &CoordinatorAddress,
     options: &ClientOptions,
@@ -153,7 +153,8 @@ mod tests {
         opened.expect_err(address).to_string()
     }
 
-    /// Promise: what is no coordinator, or cannot be one here, is refused with what to do.
+    /// Promise: an invalid or unusable coordinator address is rejected, and the error says what to
+    /// do.
     #[test]
     fn what_cannot_be_opened_says_why() {
         assert!(refusal("shm:default").contains("take 'tcp:HOST:PORT'"));
@@ -164,7 +165,8 @@ mod tests {
         assert!(nobody.contains("look whether it is running"), "{nobody}");
     }
 
-    /// Promise: without the feature, an address of etcd says how to build a program that takes it.
+    /// Promise: without the feature, the error for an etcd address says how to build a program that
+    /// accepts it.
     #[cfg(not(feature = "etcd"))]
     #[test]
     fn etcd_needs_its_feature() {
@@ -175,7 +177,7 @@ mod tests {
         );
     }
 
-    /// Promise: with it, etcd is asked.
+    /// Promise: with the feature, an etcd address makes the client connect to etcd.
     #[cfg(feature = "etcd")]
     #[test]
     fn etcd_is_asked() {
@@ -186,8 +188,7 @@ mod tests {
         );
     }
 
-    /// Promise: a coordinator that is served is opened by who knows its secret, and a wrong one is
-    /// told.
+    /// Promise: a served coordinator opens with its secret, and a wrong secret is reported.
     #[test]
     fn a_served_coordinator_is_opened() {
         let secret = Secret::from_text("the secret of this test").expect("long enough");

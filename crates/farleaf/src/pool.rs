@@ -1,97 +1,99 @@
-//! A pool, as one process has it open.
+//! A pool that a process has opened.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use farleaf_base::{NodeId, OwnerWord};
 use farleaf_executor::block_on;
-use farleaf_fabric::mapped::{MappedEndpoint, MappedRegion, PageKind};
+use farleaf_fabric::mapped::{MappedEndpoint, MappedMemory, PageKind};
 use farleaf_fabric::network::NodeDirectory;
 use farleaf_fabric::shm::{PoolName, ShmClient};
 use farleaf_fabric::tcp::{TcpClient, TcpConnectOptions, TcpListenOptions};
 use farleaf_fabric::verbs::VerbsClient;
 use farleaf_fabric::{Batch, Control, ControlError, Endpoint, SessionLife};
 use farleaf_node::{GuestNode, GuestOptions, HomeOptions, MemNode, ShmNode};
-use farleaf_region::allocation::ChunkAllocator;
-use farleaf_region::chunk::ChunkPurpose;
-use farleaf_region::layout::CHUNK_SIZE_BYTES;
-use farleaf_region::members::{Member, MemberState};
-use farleaf_region::session::read_sessions;
-use farleaf_region::tally::{RetrainTally, read_tally};
-use farleaf_region::{PoolLayout, RegionLayout, Superblock};
-use farleaf_types::{NodeId, OwnerWord};
+use farleaf_pool::allocation::ChunkAllocator;
+use farleaf_pool::chunk::ChunkPurpose;
+use farleaf_pool::layout::CHUNK_SIZE_BYTES;
+use farleaf_pool::members::{Member, MemberState};
+use farleaf_pool::session::read_sessions;
+use farleaf_pool::tally::{RetrainCounters, read_retrain_counters};
+use farleaf_pool::{NodeLayout, PoolLayout, Superblock};
 
 use crate::endpoint::PoolEndpoint;
-use crate::host::Host;
+use crate::host::SessionHost;
 use crate::nodes::{NodeInfo, PoolNodes, answering};
 use crate::options::{EmbeddedFabric, PoolOptions, SessionOptions};
-use crate::process::{Barrier, ProcessKeeper, ProcessThread};
+use crate::process::{Barrier, ProcessThread, SequencePublisher};
 use crate::session::{Session, read_catalog};
 use crate::share::PoolShare;
 use crate::{Error, ErrorKind};
 
-/// A pool that this process has open. Clones are the same pool; sessions keep it open.
+/// Handle of a pool that this process has opened. Clones share the same pool; sessions keep it
+/// open.
 #[derive(Clone, Debug)]
 pub struct Pool(pub(crate) Arc<PoolInner>);
 
-/// What a pool is.
+/// Properties of an open pool.
 #[derive(Clone, Debug)]
 pub struct PoolInfo {
-    /// Its address.
+    /// Address of the pool.
     pub address: String,
-    /// Size of its region in bytes.
+    /// Size of the pool's memory in bytes.
     pub size_bytes: u64,
-    /// What its memory is made of, if its node runs in this process.
+    /// Page kind of the pool's memory, if its node runs in this process.
     pub page_kind: Option<PageKind>,
 }
 
-/// What of a pool is in use.
+/// Memory, sessions and tables of a pool in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolUsage {
-    /// Bytes that tables can have.
+    /// Bytes that tables can use.
     pub size_bytes: u64,
-    /// Bytes that they have.
+    /// Bytes that tables use.
     pub used_bytes: u64,
-    /// Sessions alive, the memory node's own among them.
+    /// Sessions alive, including the memory node's own.
     pub session_count: u64,
-    /// Tables.
+    /// Number of tables.
     pub table_count: u64,
 }
 
-/// What the retraining of a pool's tables has done since the pool was made.
+/// Totals of the retraining of a pool's tables since the pool was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RetrainingReport {
-    /// What has been done.
-    pub tally: RetrainTally,
-    /// Models that clients have asked for, and that the node has not looked at yet.
+    /// Retrainings done and their costs.
+    pub tally: RetrainCounters,
+    /// Models that clients have requested to retrain and that the node has not examined yet.
     pub queue_length: u64,
 }
 
 #[derive(Debug)]
 pub(crate) struct PoolInner {
     pub(crate) share: PoolShare,
-    /// Ended before the connection is, without which it would think itself fenced.
+    /// Dropped before the connection, because without the connection it would consider itself
+    /// fenced.
     _process: ProcessThread,
-    way: Way,
+    pool_connection: PoolConnection,
     pub(crate) control: Arc<dyn Control>,
-    /// A node in this process; stopped after everything above is gone.
+    /// Node in this process; stopped after all fields above are dropped.
     node: Option<ShmNode>,
-    /// And those beside it.
+    /// Further nodes of the pool in this process.
     _guests: Vec<GuestNode>,
 }
 
-/// How the pool's memory is reached.
+/// Connection to the pool's memory.
 #[derive(Clone, Debug)]
-enum Way {
-    Mapped(Arc<MappedRegion>),
-    /// The home, and the others if there may be any.
+enum PoolConnection {
+    Mapped(Arc<MappedMemory>),
+    /// TCP connection to the home, and to the other nodes if there may be any.
     Network(Arc<TcpClient>, Option<Arc<PoolNodes>>),
-    /// The same, for sessions; the process as such works over tcp.
+    /// RDMA connection for sessions; control requests use TCP.
     Verbs(Arc<VerbsClient>, Option<Arc<PoolNodes>>),
 }
 
-impl Way {
-    /// The others than the home.
+impl PoolConnection {
+    /// Returns the connections to the nodes other than the home.
     fn nodes(&self) -> Option<&Arc<PoolNodes>> {
         match self {
             Self::Mapped(_) => None,
@@ -99,10 +101,10 @@ impl Way {
         }
     }
 
-    /// An endpoint for a session, or for the process as such.
+    /// Creates an endpoint for a session, or without an owner for the process itself.
     fn endpoint(&self, owner: Option<OwnerWord>) -> Result<PoolEndpoint, Error> {
         Ok(match self {
-            Self::Mapped(region) => PoolEndpoint::mapped(MappedEndpoint::new(Arc::clone(region))),
+            Self::Mapped(memory) => PoolEndpoint::mapped(MappedEndpoint::new(Arc::clone(memory))),
             Self::Network(home, nodes) => network_endpoint(home, nodes.as_ref(), owner)?,
             Self::Verbs(home, nodes) => {
                 let Some(owner) = owner else {
@@ -116,7 +118,7 @@ impl Way {
         })
     }
 
-    /// The control connection to the home, if it is one over the network.
+    /// Returns the control connection to the home, if the pool is on the network.
     fn control(&self) -> Option<&Arc<TcpClient>> {
         match self {
             Self::Mapped(_) => None,
@@ -127,9 +129,9 @@ impl Way {
 
     fn size_bytes(&self) -> u64 {
         match self {
-            Self::Mapped(region) => region.word_count() * 8,
-            Self::Network(client, _) => client.region_size_bytes(),
-            Self::Verbs(client, _) => client.region_size_bytes(),
+            Self::Mapped(memory) => memory.word_count() * 8,
+            Self::Network(client, _) => client.memory_size_bytes(),
+            Self::Verbs(client, _) => client.memory_size_bytes(),
         }
     }
 }
@@ -146,7 +148,7 @@ fn network_endpoint(
     Ok(PoolEndpoint::network(home.pool_endpoint(owner, nodes)?))
 }
 
-impl Host for Pool {
+impl SessionHost for Pool {
     type Endpoint = PoolEndpoint;
 
     const CLOSES_DROPPED_SESSIONS: bool = true;
@@ -160,8 +162,8 @@ impl Host for Pool {
         self.0.control.close_session(owner)
     }
 
-    fn is_node_gone(&self, owner: OwnerWord, look_count: u32) -> bool {
-        if !look_count.is_multiple_of(NODE_LOOK_COUNT) {
+    fn is_node_gone(&self, owner: OwnerWord, poll_count: u32) -> bool {
+        if !poll_count.is_multiple_of(NODE_CHECK_POLL_COUNT) {
             return false;
         }
         let life = self.0.control.session_life(owner);
@@ -169,27 +171,28 @@ impl Host for Pool {
     }
 }
 
-/// Looks for an answer after which the node is asked whether it is there: about a second.
-const NODE_LOOK_COUNT: u32 = 1 << 13;
+/// Polls for a reply after which the client checks whether the node is alive: about a second.
+const NODE_CHECK_POLL_COUNT: u32 = 1 << 13;
 
 impl Pool {
-    /// Opens a pool: `shm:NAME`, which `farleaf serve` on this host serves; `tcp:HOST:PORT`, which
-    /// `farleaf serve --listen` on any host serves; `verbs:HOST:PORT`, which `farleaf serve
-    /// --listen --verbs` does; or `mem:`, a new pool of 256 MiB in this process's memory. One of
-    /// several nodes is served by `farleaf serve --pool FILE --node N`, and any of them opens all.
+    /// Opens a pool. `shm:NAME` is served by `farleaf serve` on this host, `tcp:HOST:PORT` by
+    /// `farleaf serve --listen` on any host, and `verbs:HOST:PORT` by `farleaf serve --listen
+    /// --verbs`. `mem:` is a new pool of 256 MiB in this process's memory. In a pool of several
+    /// nodes (`farleaf serve --pool FILE --node N`) the address of any node opens all of them.
     ///
     /// # Errors
-    /// The address is none; nobody serves the pool; it is of another version or no pool; it wants a
-    /// secret that only [`open_with`](Self::open_with) can give.
+    /// The address is invalid; no process serves the pool; its version is unsupported, or it is not
+    /// a pool; it requires a secret, which only [`open_with`](Self::open_with) can supply.
     pub fn open(address: &str) -> Result<Self, Error> {
         Self::open_with(address, &TcpConnectOptions::default())
     }
 
-    /// [`open`](Self::open), with what a pool on the network wants to know. Pools of other kinds
-    /// need none of it.
+    /// Opens a pool like [`open`](Self::open), with options for pools on the network. Other pools
+    /// ignore them.
     ///
     /// # Errors
-    /// As for [`open`](Self::open); the secret is wrong, or gives lesser rights than are asked for.
+    /// The same as those of [`open`](Self::open); also if the secret is wrong or grants fewer
+    /// rights than requested.
     pub fn open_with(address: &str, options: &TcpConnectOptions) -> Result<Self, Error> {
         let bad = |why: String| {
             Error::from(ErrorKind::BadAddress {
@@ -224,14 +227,19 @@ impl Pool {
     /// its sessions are dropped.
     ///
     /// # Errors
-    /// The size is too small, the host has not so much memory, or the name is bad or taken.
+    /// The size is too small, the host lacks memory, or the name is invalid or in use.
     pub fn embedded(options: &PoolOptions) -> Result<Self, Error> {
         let own = options.node()?;
         match &options.fabric {
             EmbeddedFabric::Mem => {
                 let node = Arc::new(MemNode::start(options.size_bytes, own)?);
-                let region = Arc::clone(node.region());
-                Self::assemble("mem:".to_owned(), Way::Mapped(region), node, None)
+                let memory = Arc::clone(node.memory());
+                Self::assemble(
+                    "mem:".to_owned(),
+                    PoolConnection::Mapped(memory),
+                    node,
+                    None,
+                )
             }
             EmbeddedFabric::Shm { name } => {
                 let name = name.clone().unwrap_or_else(private_name);
@@ -297,13 +305,13 @@ impl Pool {
 
     fn open_shared(name: &PoolName, node: Option<ShmNode>) -> Result<Self, Error> {
         let (client, memory, size_bytes) = ShmClient::connect(name)?;
-        let region =
-            MappedRegion::map_shared(memory, size_bytes).map_err(|source| ErrorKind::Map {
+        let memory =
+            MappedMemory::map_shared(memory, size_bytes).map_err(|source| ErrorKind::Map {
                 pool: name.to_string(),
                 source,
             })?;
-        let way = Way::Mapped(Arc::new(region));
-        Self::assemble(name.to_string(), way, Arc::new(client), node)
+        let pool_connection = PoolConnection::Mapped(Arc::new(memory));
+        Self::assemble(name.to_string(), pool_connection, Arc::new(client), node)
     }
 
     fn open_network(
@@ -313,7 +321,7 @@ impl Pool {
     ) -> Result<Self, Error> {
         let mut client = TcpClient::connect(address, options)?;
         if let Some(home) = client.home_address()? {
-            // What there is once in a pool is at its home (U1).
+            // Sessions and catalog, of which a pool has one each, are on its home.
             client = TcpClient::connect(&home, options)?;
         }
         Self::assemble_network(address, client, (node, Vec::new(), Some(options)))
@@ -325,8 +333,8 @@ impl Pool {
         nodes: (Option<ShmNode>, Vec<GuestNode>, Option<&TcpConnectOptions>),
     ) -> Result<Self, Error> {
         let client = Arc::new(client);
-        let way = Way::Network(Arc::clone(&client), None);
-        Self::assemble_with(format!("tcp:{address}"), way, client, nodes)
+        let pool_connection = PoolConnection::Network(Arc::clone(&client), None);
+        Self::assemble_with(format!("tcp:{address}"), pool_connection, client, nodes)
     }
 
     fn open_verbs(
@@ -335,33 +343,36 @@ impl Pool {
         node: Option<ShmNode>,
     ) -> Result<Self, Error> {
         let client = Arc::new(VerbsClient::connect_home(address, options)?);
-        let way = Way::Verbs(Arc::clone(&client), None);
+        let pool_connection = PoolConnection::Verbs(Arc::clone(&client), None);
         let nodes = (node, Vec::new(), Some(options));
-        Self::assemble_with(format!("verbs:{address}"), way, client, nodes)
+        Self::assemble_with(format!("verbs:{address}"), pool_connection, client, nodes)
     }
 
     fn assemble(
         address: String,
-        way: Way,
+        pool_connection: PoolConnection,
         control: Arc<dyn Control>,
         node: Option<ShmNode>,
     ) -> Result<Self, Error> {
-        Self::assemble_with(address, way, control, (node, Vec::new(), None))
+        Self::assemble_with(address, pool_connection, control, (node, Vec::new(), None))
     }
 
     fn assemble_with(
         address: String,
-        mut way: Way,
+        mut pool_connection: PoolConnection,
         control: Arc<dyn Control>,
         (node, guests, options): (Option<ShmNode>, Vec<GuestNode>, Option<&TcpConnectOptions>),
     ) -> Result<Self, Error> {
-        let endpoint = way.endpoint(None)?;
-        let read = drive(&endpoint, Superblock::read(&endpoint, way.size_bytes()))?;
+        let endpoint = pool_connection.endpoint(None)?;
+        let read = drive(
+            &endpoint,
+            Superblock::read(&endpoint, pool_connection.size_bytes()),
+        )?;
         let superblock = read.map_err(|source| ErrorKind::Superblock {
             pool: address.clone(),
             source,
         })?;
-        let home = RegionLayout {
+        let home = NodeLayout {
             node: NodeId(0),
             superblock,
         };
@@ -369,32 +380,34 @@ impl Pool {
         let refreshed = layout.members().refresh(&endpoint, &layout);
         let has_nodes = drive(&endpoint, refreshed)?;
         if has_nodes {
-            let Some((home, options)) = way.control().zip(options) else {
+            let Some((home, options)) = pool_connection.control().zip(options) else {
                 let why = "it is one of several nodes, which are reached over the network: open \
                            the pool by tcp:HOST:PORT or verbs:HOST:PORT of any of them";
                 let why = why.to_owned();
                 return Err(ErrorKind::BadAddress { address, why }.into());
             };
             let nodes = PoolNodes::new(Arc::clone(home), layout.clone(), options.clone());
-            match &mut way {
-                Way::Network(_, known) | Way::Verbs(_, known) => *known = Some(Arc::new(nodes)),
-                Way::Mapped(_) => {}
+            match &mut pool_connection {
+                PoolConnection::Network(_, known) | PoolConnection::Verbs(_, known) => {
+                    *known = Some(Arc::new(nodes));
+                }
+                PoolConnection::Mapped(_) => {}
             }
         }
         let share = PoolShare::new(address, layout);
-        let keeper = ProcessKeeper::new(endpoint, &share, Barrier::Kernel);
-        let (of_thread, others) = (Arc::clone(&control), way.nodes().cloned());
+        let publisher = SequencePublisher::new(endpoint, &share, Barrier::Kernel);
+        let (of_thread, others) = (Arc::clone(&control), pool_connection.nodes().cloned());
         let lose = move || {
             of_thread.give_up();
             if let Some(nodes) = &others {
                 nodes.give_up();
             }
         };
-        let process = ProcessThread::start(keeper, lose);
+        let process = ProcessThread::start(publisher, lose);
         let process = process.map_err(ErrorKind::Thread)?;
         Ok(Self(Arc::new(PoolInner {
             share,
-            way,
+            pool_connection,
             control,
             _process: process,
             node,
@@ -402,27 +415,27 @@ impl Pool {
         })))
     }
 
-    /// Registers a session: one thread's way into the pool.
+    /// Registers a session: the access of one thread to the pool.
     ///
     /// # Errors
-    /// The memory node cannot be reached, or has no session left.
+    /// The memory node cannot be reached, or has no free session.
     pub fn session(&self) -> Result<Session, Error> {
         self.session_with(&SessionOptions::default())
     }
 
-    /// [`session`](Self::session), with options.
+    /// Registers a session like [`session`](Self::session), with options.
     ///
     /// # Errors
-    /// As for [`session`](Self::session).
+    /// The same as those of [`session`](Self::session).
     pub fn session_with(&self, options: &SessionOptions) -> Result<Session, Error> {
         Session::open(self.clone(), options)
     }
 
     pub(crate) fn endpoint(&self, owner: Option<OwnerWord>) -> Result<PoolEndpoint, Error> {
-        self.0.way.endpoint(owner)
+        self.0.pool_connection.endpoint(owner)
     }
 
-    /// What the pool is.
+    /// Returns the properties of the pool.
     pub fn info(&self) -> PoolInfo {
         PoolInfo {
             address: self.0.share.address.clone(),
@@ -431,14 +444,14 @@ impl Pool {
         }
     }
 
-    /// What its node's retraining has done, and what waits for it. One round trip.
+    /// Returns the totals and the queue of the node's retraining. Costs one round trip.
     ///
     /// # Errors
     /// The fabric failed.
     pub fn retraining(&self) -> Result<RetrainingReport, Error> {
         let mut batch = Batch::new();
         let (endpoint, layout) = (self.endpoint(None)?, &self.0.share.layout);
-        let read = read_tally(&endpoint, layout, &mut batch);
+        let read = read_retrain_counters(&endpoint, layout, &mut batch);
         let (tally, queue_length) = drive(&endpoint, read)?;
         Ok(RetrainingReport {
             tally,
@@ -446,9 +459,10 @@ impl Pool {
         })
     }
 
-    /// Its nodes, home first, lost ones too. A few round trips, and 64 bytes per 64 KiB chunk;
-    /// where there are several nodes, up to half a second until each has answered the home once
-    /// more. One that has not in two seconds is told all the same, without what is in use.
+    /// Returns the pool's nodes, home first, including lost ones. Costs a few round trips and 64
+    /// bytes per 64 KiB chunk. In a pool of several nodes it waits up to half a second until each
+    /// has replied to the home once more. A node that has not replied within two seconds is listed
+    /// without its used bytes.
     ///
     /// # Errors
     /// The home cannot be reached.
@@ -458,7 +472,7 @@ impl Pool {
         let members = layout.members();
         drive(&endpoint, members.refresh(&endpoint, layout))?;
         let allocator = ChunkAllocator::new(&endpoint, layout, OwnerWord::FREE);
-        // As they are now: finding out which of them answer takes a moment.
+        // Read before the probes, because probing takes a moment.
         let known: Vec<_> = members
             .all()
             .map(|(member, state)| (member.clone(), state))
@@ -485,24 +499,25 @@ impl Pool {
         nodes.collect()
     }
 
-    /// Those of some nodes that can be asked now: who asks one that hangs waits until it is lost.
+    /// Returns the reachable nodes that reply now; a request to a hanging node would wait until it
+    /// is declared lost.
     fn answering(&self, known: &[(Member, MemberState)]) -> Result<Vec<NodeId>, Error> {
         let reachable = known.iter().filter(|(_, state)| state.is_reachable());
         let nodes: Vec<_> = reachable.map(|(member, _)| member.layout.node).collect();
-        match self.0.way.control() {
+        match self.0.pool_connection.control() {
             Some(home) if nodes.len() > 1 => Ok(answering(home, &nodes)?),
             _ => Ok(nodes),
         }
     }
 
-    /// Asks the pool's home to let a node drain, to take it into use again, or to give it up for
-    /// lost. Returns at once: [`nodes`](Self::nodes) shows when a drained node has left.
+    /// Requests that the pool's home drains a node, takes it into use again, or declares it lost.
+    /// Returns at once: [`nodes`](Self::nodes) shows when a drained node has left.
     ///
     /// # Errors
-    /// The home cannot be reached, the pool has one node, there is no such node or it is in another
-    /// state, or the right to administer is missing.
+    /// The home cannot be reached, the pool has one node, the node does not exist or is in another
+    /// state, or the `admin` right is missing.
     pub fn set_node_state(&self, number: u8, state: MemberState) -> Result<(), Error> {
-        let Some(home) = self.0.way.control() else {
+        let Some(home) = self.0.pool_connection.control() else {
             let why = "nodes are administered over the network, by tcp:HOST:PORT or \
                        verbs:HOST:PORT";
             let (why, address) = (why.to_owned(), self.0.share.address.clone());
@@ -512,7 +527,8 @@ impl Pool {
         Ok(())
     }
 
-    /// What of it is in use. A few round trips, and 64 bytes per 64 KiB chunk.
+    /// Returns the memory, sessions and tables in use. Costs a few round trips and 64 bytes per 64
+    /// KiB chunk.
     ///
     /// # Errors
     /// The fabric failed.
@@ -521,7 +537,9 @@ impl Pool {
         let layout = &self.0.share.layout;
         let allocator = ChunkAllocator::new(&endpoint, layout, OwnerWord::FREE);
         let chunks = drive(&endpoint, allocator.entries())?;
-        let sizes = layout.regions().map(|region| region.superblock.chunk_count);
+        let sizes = layout
+            .memories()
+            .map(|memory| memory.superblock.chunk_count);
         let chunk_count: u64 = sizes.sum();
         let used = chunks
             .iter()
@@ -540,17 +558,18 @@ impl Pool {
     }
 }
 
-/// Runs what uses an endpoint to its end.
+/// Runs a future that uses an endpoint to completion.
 fn drive<F: Future>(endpoint: &PoolEndpoint, future: F) -> F::Output {
     block_on(future, endpoint.completions())
 }
 
-/// Whether it can be a host's name and a port; what it is worth is for the system to say.
+/// Returns whether this is syntactically a host name and port; only connecting shows whether the
+/// host exists.
 fn is_host_and_port((host, port): (&str, &str)) -> bool {
     !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port != 0)
 }
 
-/// A name that no other pool of this host has.
+/// Returns a pool name that is unique on this host.
 fn private_name() -> String {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     format!(

@@ -1,58 +1,59 @@
-//! Operations on tables whose records the memory node holds (`rpc`): a call each.
+//! Operations on tables whose records the memory node stores (`rpc`): one call each.
 
+use farleaf_base::NodeId;
+use farleaf_fabric::message::CallError;
 use farleaf_fabric::{Batch, OperationKind};
 use farleaf_index::LoadError;
 use farleaf_index::load::LoadSummary;
 use farleaf_index::operation::ScanCursor;
 use farleaf_index::rpc::{
-    Change, Failure, LOAD_PART_COUNT_MAX, MULTI_GET_COUNT_MAX, Reply, Request, SCAN_COUNT_MAX,
+    Change, Failure, LOAD_PART_COUNT_MAX, MULTI_GET_COUNT_MAX, SCAN_COUNT_MAX, WordReply,
+    WordRequest,
 };
-use farleaf_message::CallError;
-use farleaf_types::NodeId;
 
-use crate::async_table::Rare;
-use crate::host::Host;
+use crate::async_table::SlowPathFuture;
+use crate::host::SessionHost;
 use crate::{AsyncTable, Error, ErrorKind};
 
-/// Records that a load has sent when it says how far it is.
+/// Records that a load sends between two progress reports.
 const PROGRESS_COUNT: u64 = 1 << 14;
 
-impl<H: Host> AsyncTable<H> {
-    /// Whether the memory node executes the operations.
+impl<H: SessionHost> AsyncTable<H> {
+    /// Returns whether the memory node executes the operations.
     #[inline]
     pub(crate) fn is_remote(&self) -> bool {
         self.state.is_remote
     }
 
-    /// One call, as an operation that has begun. `value_count`: how many values or records room is
-    /// announced for.
+    /// Makes one call as an operation that has begun. The reply has space for `value_count` values
+    /// or records.
     async fn ask(
         &self,
         kind: OperationKind,
-        request: &Request,
+        request: &WordRequest,
         value_count: usize,
-    ) -> Result<Reply, Error> {
+    ) -> Result<WordReply, Error> {
         let mut batch = self.session.take_batch();
-        let size_bytes = Reply::size_bytes(value_count);
+        let size_bytes = WordReply::size_bytes(value_count);
         let reply = self.exchange(&mut batch, request, size_bytes).await;
         self.session.finish(kind, batch);
         reply
     }
 
-    /// One call, as part of an operation: room of `reply_size_bytes` is announced.
+    /// Makes one call as part of an operation. The reply has `reply_size_bytes` of space.
     pub(crate) async fn exchange(
         &self,
         batch: &mut Batch,
-        request: &Request,
+        request: &WordRequest,
         reply_size_bytes: usize,
-    ) -> Result<Reply, Error> {
+    ) -> Result<WordReply, Error> {
         let (mut bytes, mut reply) = (Vec::new(), Vec::new());
         request.encode(self.state.entry.record.id, &mut bytes);
-        let room = (reply_size_bytes, &mut reply);
-        self.session.call(batch, &bytes, room).await?;
-        match Reply::decode(&reply) {
-            Ok(Reply::Failed(failure)) => Err(self.failed(failure)),
-            Ok(Reply::NodeLost(NodeId(number))) => Err(ErrorKind::NodeLost { number }.into()),
+        let reply_space = (reply_size_bytes, &mut reply);
+        self.session.call(batch, &bytes, reply_space).await?;
+        match WordReply::decode(&reply) {
+            Ok(WordReply::Failed(failure)) => Err(self.failed(failure)),
+            Ok(WordReply::NodeLost(NodeId(number))) => Err(ErrorKind::NodeLost { number }.into()),
             Ok(reply) => Ok(reply),
             Err(bad) => Err(ErrorKind::BadReply(bad.text()).into()),
         }
@@ -64,20 +65,24 @@ impl<H: Host> AsyncTable<H> {
             Failure::Dropped => ErrorKind::TableDropped { name: name() },
             Failure::NotEmpty => ErrorKind::Load(LoadError::TableNotEmpty),
             Failure::Full => ErrorKind::NodeFull,
-            Failure::PoolFull => ErrorKind::NoLeaf { name: name() },
-            Failure::Unsound => ErrorKind::LoadGivenUp { name: name() },
-            // Its catalog said otherwise when the table was opened, and never changes that.
+            Failure::PoolFull => ErrorKind::PoolFullForLeaf { name: name() },
+            Failure::Unsound => ErrorKind::LoadDiscarded { name: name() },
+            // The catalog contradicted this when the table was opened, and a table's kind never
+            // changes.
             Failure::OfLeaves => ErrorKind::BadReply("that the table's records are not its own"),
             Failure::OfOtherKind => ErrorKind::BadReply("that the table is of another kind"),
         }
         .into()
     }
 
-    pub(crate) fn get_remote(&self, key: u64) -> Rare<'_, Option<u64>> {
+    pub(crate) fn get_remote(&self, key: u64) -> SlowPathFuture<'_, Option<u64>> {
         Box::pin(async move {
-            let _begun = self.session.begin_slowly(&self.state).await?;
-            match self.ask(OperationKind::Get, &Request::Get(key), 1).await? {
-                Reply::Found(value) => Ok(value),
+            let _begun = self.session.begin_on_slow_path(&self.state).await?;
+            match self
+                .ask(OperationKind::Get, &WordRequest::Get(key), 1)
+                .await?
+            {
+                WordReply::Found(value) => Ok(value),
                 _ => Err(other_reply()),
             }
         })
@@ -87,17 +92,17 @@ impl<H: Host> AsyncTable<H> {
         &'a self,
         keys: &'a [u64],
         values: &'a mut Vec<Option<u64>>,
-    ) -> Rare<'a, ()> {
+    ) -> SlowPathFuture<'a, ()> {
         Box::pin(async move {
-            let _begun = self.session.begin_slowly(&self.state).await?;
+            let _begun = self.session.begin_on_slow_path(&self.state).await?;
             values.clear();
             for keys in keys.chunks(MULTI_GET_COUNT_MAX) {
-                let request = Request::MultiGet(keys.to_vec());
+                let request = WordRequest::MultiGet(keys.to_vec());
                 match self
                     .ask(OperationKind::MultiGet, &request, keys.len())
                     .await?
                 {
-                    Reply::Several(several) if several.len() == keys.len() => {
+                    WordReply::Several(several) if several.len() == keys.len() => {
                         values.extend(several);
                     }
                     _ => return Err(other_reply()),
@@ -107,17 +112,17 @@ impl<H: Host> AsyncTable<H> {
         })
     }
 
-    /// What was there before.
+    /// Executes a write and returns the previous value.
     pub(crate) fn change_remote(
         &self,
         kind: OperationKind,
         key: u64,
         change: Change,
-    ) -> Rare<'_, Option<u64>> {
+    ) -> SlowPathFuture<'_, Option<u64>> {
         Box::pin(async move {
-            let _begun = self.session.begin_slowly(&self.state).await?;
+            let _begun = self.session.begin_on_slow_path(&self.state).await?;
             match self.ask(kind, &self.change_request(key, change), 1).await? {
-                Reply::Found(found) => Ok(found),
+                WordReply::Found(found) => Ok(found),
                 _ => Err(other_reply()),
             }
         })
@@ -128,20 +133,20 @@ impl<H: Host> AsyncTable<H> {
         cursor: &'a mut ScanCursor,
         wanted: usize,
         records: &'a mut Vec<(u64, u64)>,
-    ) -> Rare<'a, ()> {
+    ) -> SlowPathFuture<'a, ()> {
         Box::pin(async move {
-            let _begun = self.session.begin_slowly(&self.state).await?;
+            let _begun = self.session.begin_on_slow_path(&self.state).await?;
             let end = records.len() + wanted;
             while let Some(from) = cursor.next_key() {
                 let limit = ((end - records.len()) as u64).min(SCAN_COUNT_MAX);
                 if limit == 0 {
                     break;
                 }
-                let request = Request::Scan { from, limit };
+                let request = WordRequest::Scan { from, limit };
                 let reply = self
                     .ask(OperationKind::Scan, &request, limit as usize)
                     .await?;
-                let Reply::Records(found) = reply else {
+                let WordReply::Records(found) = reply else {
                     return Err(other_reply());
                 };
                 let ascends = found.is_sorted_by(|one, next| one.0 < next.0)
@@ -161,12 +166,15 @@ impl<H: Host> AsyncTable<H> {
         })
     }
 
-    /// How many records there are.
-    pub(crate) fn count_remote(&self) -> Rare<'_, u64> {
+    /// Returns the number of records.
+    pub(crate) fn count_remote(&self) -> SlowPathFuture<'_, u64> {
         Box::pin(async move {
-            let _begun = self.session.begin_slowly(&self.state).await?;
-            match self.ask(OperationKind::Control, &Request::Count, 1).await? {
-                Reply::Count(count) => Ok(count),
+            let _begun = self.session.begin_on_slow_path(&self.state).await?;
+            match self
+                .ask(OperationKind::Control, &WordRequest::Count, 1)
+                .await?
+            {
+                WordReply::Count(count) => Ok(count),
                 _ => Err(other_reply()),
             }
         })
@@ -178,14 +186,14 @@ impl<H: Host> AsyncTable<H> {
         progress: impl FnMut(u64),
     ) -> Result<LoadSummary, Error> {
         let (session, state) = (&self.session, &self.state);
-        let _begun = session.begin_slowly(state).await?;
+        let _begun = session.begin_on_slow_path(state).await?;
         session.check_live(state).await?;
         let load = session.next_load();
         let sent = self.send_parts(load, records, progress).await;
         let loaded = match sent {
             Ok(0) => return Ok(LoadSummary::default()),
             Ok(record_count) => {
-                let commit = Request::LoadCommit { load, record_count };
+                let commit = WordRequest::LoadCommit { load, record_count };
                 let loaded = self.ask(OperationKind::BulkLoad, &commit, 1).await;
                 loaded.map(|_| record_count)
             }
@@ -193,7 +201,8 @@ impl<H: Host> AsyncTable<H> {
         };
         match loaded {
             Ok(record_count) => {
-                // A load takes long; were it dropped meanwhile, what was loaded is gone with it.
+                // Loads take long. If the table was dropped meanwhile, the loaded records are gone
+                // with it.
                 session.check_live(state).await?;
                 Ok(LoadSummary {
                     record_count,
@@ -207,8 +216,8 @@ impl<H: Host> AsyncTable<H> {
                     _ => true,
                 };
                 if may_answer {
-                    // If that fails, the node forgets the load with the session.
-                    let drop = Request::LoadDrop { load };
+                    // If this fails, the node discards the load when the session ends.
+                    let drop = WordRequest::LoadDrop { load };
                     let _ = self.ask(OperationKind::BulkLoad, &drop, 1).await;
                 }
                 Err(error)
@@ -216,7 +225,7 @@ impl<H: Host> AsyncTable<H> {
         }
     }
 
-    /// How many records were sent.
+    /// Sends all records and returns their number.
     async fn send_parts(
         &self,
         load: u64,
@@ -243,7 +252,7 @@ impl<H: Host> AsyncTable<H> {
                 return Ok(sent_count);
             }
             let count = part.len() as u64;
-            let request = Request::LoadPart {
+            let request = WordRequest::LoadPart {
                 load,
                 records: part,
             };
@@ -256,7 +265,7 @@ impl<H: Host> AsyncTable<H> {
     }
 }
 
-/// What came is a reply, and not to that.
+/// Returns the error for a valid reply that does not match the request.
 #[cold]
 pub(crate) fn other_reply() -> Error {
     ErrorKind::BadReply("a reply to something else").into()

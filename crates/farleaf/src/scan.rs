@@ -1,4 +1,4 @@
-//! Iterators over records in order.
+//! Iterators over records in key order.
 
 use std::fmt;
 use std::ops::{Bound, RangeBounds};
@@ -7,13 +7,13 @@ use farleaf_index::operation::ScanCursor;
 
 use crate::{AsyncTable, Error};
 
-/// Records asked for with the first read, and the factor by which later reads ask for more.
+/// Records that the first read requests, and the factor by which later reads request more.
 const FIRST_COUNT: usize = 64;
 const GROWTH: usize = 4;
-/// Records asked for with one read at the most.
+/// Most records that one read requests.
 const COUNT_MAX: usize = 4096;
 
-/// Records of a table in ascending order, read ahead piece by piece. It ends after an error.
+/// Iterator over records of a table in ascending order, read in batches. It ends after an error.
 pub struct Scan {
     table: AsyncTable,
     cursor: ScanCursor,
@@ -21,7 +21,7 @@ pub struct Scan {
     last: u64,
     left: usize,
     read: Vec<(u64, u64)>,
-    /// How many of `read` have been returned.
+    /// Number of records of `read` that have been returned.
     returned: usize,
     next_count: usize,
     is_finished: bool,
@@ -35,7 +35,7 @@ impl fmt::Debug for Scan {
     }
 }
 
-/// The first and the last key of a range, if there are keys in it.
+/// Returns the first and the last key of a range, unless the range is empty.
 pub(crate) fn ends(range: &impl RangeBounds<u64>) -> Option<(u64, u64)> {
     let from = match range.start_bound() {
         Bound::Included(key) => Some(*key),

@@ -1,66 +1,68 @@
-//! What all sessions of a process share, whatever fabric they use.
+//! Data that all sessions of a process share, for every fabric.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use farleaf_base::{RemoteAddr, TableId};
 use farleaf_byte_index::ByteDirectory;
 use farleaf_executor::backoff;
 use farleaf_fabric::Endpoint;
 use farleaf_index::Directory;
 use farleaf_index::snapshot::read_snapshot;
 use farleaf_index::xstore::layer::SharedModels;
-use farleaf_leaf::{LeafGeometry, LocalLocks};
-use farleaf_region::PoolLayout;
-use farleaf_types::{RemoteAddr, TableId};
+use farleaf_leaf::words::{LeafGeometry, LocalLocks};
+use farleaf_pool::PoolLayout;
 
 use crate::Error;
-use crate::process::Process;
+use crate::process::ProcessState;
 use crate::tree_cache::TreeCaches;
 
-/// A root word and the directory that was read through it.
+/// Root word, and the directory that was read through it.
 type CachedDirectory = (RemoteAddr, Arc<Directory>);
 
-/// What all sessions of a process share: where the pool's parts are, the directories of tables that
-/// any of them has open, and what the process does for them (P1 to P4).
+/// Data that all sessions of a process share: the pool's layout, the directories of tables that any
+/// session has open, and the process's background work (see the module `process`).
 #[derive(Debug)]
 pub struct PoolShare {
     pub(crate) address: String,
     pub(crate) layout: PoolLayout,
-    pub(crate) process: Process,
+    pub(crate) process: ProcessState,
     directories: Mutex<HashMap<TableId, CachedDirectory>>,
-    /// Of tables of byte strings.
+    /// Directories of tables of byte strings, with the roots through which they were read.
     byte_directories: Mutex<HashMap<TableId, (RemoteAddr, Arc<ByteDirectory>)>>,
     pub(crate) tree_caches: TreeCaches,
     models: Mutex<HashMap<TableId, Arc<SharedModels>>>,
     pub(crate) local_locks: Arc<LocalLocks>,
-    /// Roots whose directories some session is reading.
+    /// Roots whose directories a session is reading.
     reading: Mutex<BTreeSet<(TableId, RemoteAddr)>>,
 }
 
-/// How often a session looks whether another one has read what it needs, before it reads that by
-/// itself: the other's future may be one that nobody polls. Some tenths of a millisecond.
-pub(crate) const LOOK_COUNT_MAX: u32 = 64;
+/// Number of times a session checks whether another one has read a directory, before it reads the
+/// directory itself. The limit is needed because the other session's future may no longer be
+/// polled. All checks take some tenths of a millisecond.
+pub(crate) const DIRECTORY_WAIT_COUNT_MAX: u32 = 64;
 
-/// While it lives, a session is reading the directory behind a root.
-pub(crate) struct Reading<'a> {
+/// Guard that exists while a session reads the directory behind a root.
+pub(crate) struct DirectoryReadGuard<'a> {
     share: &'a PoolShare,
     root: (TableId, RemoteAddr),
 }
 
-impl Drop for Reading<'_> {
+impl Drop for DirectoryReadGuard<'_> {
     fn drop(&mut self) {
         self.share.reading().remove(&self.root);
     }
 }
 
 impl PoolShare {
-    /// Nothing read yet. Somebody must let [`ProcessKeeper::tick`](crate::host::ProcessKeeper)
-    /// run now and then, or no memory is ever reused.
+    /// Creates empty caches. The caller must run
+    /// [`SequencePublisher::tick`](crate::host::SequencePublisher) regularly, or no memory is ever
+    /// reused.
     pub fn new(address: String, layout: PoolLayout) -> Self {
         Self {
             address,
             layout,
-            process: Process::default(),
+            process: ProcessState::default(),
             directories: Mutex::default(),
             byte_directories: Mutex::default(),
             tree_caches: TreeCaches::default(),
@@ -70,8 +72,9 @@ impl PoolShare {
         }
     }
 
-    /// Sessions of several shares of one pool are one process's as far as writers wait for each
-    /// other (H1). Not of several pools: a leaf is known by its address there.
+    /// Shares the local locks of another `PoolShare` of the same pool, so that writers of both wait
+    /// for each other as those of one process do. Locks must not be shared between pools, because a
+    /// lock is identified by a leaf's address within one pool.
     #[must_use]
     pub fn with_local_locks(self, local_locks: Arc<LocalLocks>) -> Self {
         Self {
@@ -80,14 +83,14 @@ impl PoolShare {
         }
     }
 
-    /// The parts of the pool's region.
+    /// Returns the layout of the pool's memory.
     pub fn layout(&self) -> &PoolLayout {
         &self.layout
     }
 
-    /// The directory behind a root, kept for the sessions to come. When a root has changed, all
-    /// sessions of a process ask at once, each for all its operations: one reads, and the others
-    /// wait for it, but not for ever.
+    /// Returns the directory behind a root, and caches it for other sessions. When a root changes,
+    /// all sessions of a process request the directory at once. One of them reads it, and the
+    /// others wait for a bounded time.
     pub(crate) async fn directory<E: Endpoint>(
         &self,
         endpoint: &E,
@@ -96,7 +99,7 @@ impl PoolShare {
         root: RemoteAddr,
     ) -> Result<Arc<Directory>, Error> {
         let mut reading = None;
-        for attempt in 0..LOOK_COUNT_MAX {
+        for attempt in 0..DIRECTORY_WAIT_COUNT_MAX {
             reading = self.begin_reading((table, root));
             if let Some(directory) = self.known(table, root) {
                 return Ok(directory);
@@ -107,7 +110,7 @@ impl PoolShare {
             backoff(attempt).await;
         }
         let _reading = reading;
-        self.learn_nodes(endpoint).await?;
+        self.refresh_nodes(endpoint).await?;
         let read = read_snapshot(endpoint, &self.layout, geometry, table, root).await?;
         if let Some(directory) = self.known(table, root) {
             return Ok(directory);
@@ -118,7 +121,8 @@ impl PoolShare {
         Ok(directory)
     }
 
-    /// [`directory`](Self::directory) of a table of byte strings, which `read` reads.
+    /// Returns the directory of a table of byte strings like [`directory`](Self::directory); `read`
+    /// reads it.
     pub(crate) async fn byte_directory<E: Endpoint>(
         &self,
         endpoint: &E,
@@ -126,7 +130,7 @@ impl PoolShare {
         read: impl AsyncFnOnce() -> Result<ByteDirectory, Error>,
     ) -> Result<Arc<ByteDirectory>, Error> {
         let mut reading = None;
-        for attempt in 0..LOOK_COUNT_MAX {
+        for attempt in 0..DIRECTORY_WAIT_COUNT_MAX {
             reading = self.begin_reading((table, root));
             if let Some(directory) = self.known_bytes(table, root) {
                 return Ok(directory);
@@ -137,12 +141,12 @@ impl PoolShare {
             backoff(attempt).await;
         }
         let _reading = reading;
-        self.learn_nodes(endpoint).await?;
+        self.refresh_nodes(endpoint).await?;
         Ok(self.keep_bytes((table, root), read().await?))
     }
 
-    /// A newer directory than `old`, which was read by the same root: one that another session has
-    /// read meanwhile, or one that is read now. `None`: another session is reading one.
+    /// Returns a newer directory than `old` that was read through the same root: one that another
+    /// session has read meanwhile, or one that is read now. `None`: another session is reading one.
     pub(crate) async fn newer_byte_directory<E: Endpoint>(
         &self,
         endpoint: &E,
@@ -157,7 +161,7 @@ impl PoolShare {
         let Some(_reading) = self.begin_reading((table, root)) else {
             return Ok(None);
         };
-        self.learn_nodes(endpoint).await?;
+        self.refresh_nodes(endpoint).await?;
         Ok(Some(self.keep_bytes((table, root), read().await?)))
     }
 
@@ -185,8 +189,9 @@ impl PoolShare {
         directories.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is about to be read may name a node that has joined since the process looked last.
-    pub(crate) async fn learn_nodes<E: Endpoint>(&self, endpoint: &E) -> Result<(), Error> {
+    /// Refreshes the member table, because the data to be read may refer to a node that joined
+    /// after the last refresh.
+    pub(crate) async fn refresh_nodes<E: Endpoint>(&self, endpoint: &E) -> Result<(), Error> {
         self.layout
             .members()
             .refresh(endpoint, &self.layout)
@@ -194,10 +199,13 @@ impl PoolShare {
         Ok(())
     }
 
-    /// `None`: another session is reading it.
-    pub(crate) fn begin_reading(&self, root: (TableId, RemoteAddr)) -> Option<Reading<'_>> {
+    /// Marks a root as being read; `None` if another session is reading it.
+    pub(crate) fn begin_reading(
+        &self,
+        root: (TableId, RemoteAddr),
+    ) -> Option<DirectoryReadGuard<'_>> {
         let is_first = self.reading().insert(root);
-        is_first.then(|| Reading { share: self, root })
+        is_first.then(|| DirectoryReadGuard { share: self, root })
     }
 
     fn reading(&self) -> std::sync::MutexGuard<'_, BTreeSet<(TableId, RemoteAddr)>> {
@@ -210,7 +218,7 @@ impl PoolShare {
         (*known == root).then(|| Arc::clone(directory))
     }
 
-    /// Forgets a dropped table's directory, or cache.
+    /// Removes a dropped table's directories, tree cache and models.
     pub(crate) fn forget(&self, table: TableId) {
         self.directories().remove(&table);
         self.byte_directories().remove(&table);
@@ -221,7 +229,7 @@ impl PoolShare {
             .remove(&table);
     }
 
-    /// What sessions have read of a table's models.
+    /// Returns the cache of a table's models that all sessions share.
     pub(crate) fn models(&self, table: TableId) -> Arc<SharedModels> {
         let models = self.models.lock();
         let mut models = models.unwrap_or_else(PoisonError::into_inner);
@@ -260,7 +268,7 @@ mod tests {
         table
     }
 
-    /// A table's number, and the root that its catalog entry has now.
+    /// Returns a table's number and the current root in its catalog entry.
     fn root_of(table: &AsyncTable) -> (TableId, RemoteAddr) {
         let entry = &table.state.entry;
         let access = table.session.access(&table.state);
@@ -269,8 +277,8 @@ mod tests {
         (entry.record.id, root.expect("a root"))
     }
 
-    /// Promise: while one session reads a directory the others wait for it, and take what it read;
-    /// a read that is given up holds up nobody.
+    /// Promise: while one session reads a directory the others wait for it and use its result. A
+    /// cancelled read does not block them.
     #[test]
     fn one_session_reads_for_all() {
         let table = table();
@@ -302,8 +310,8 @@ mod tests {
         assert!(share.begin_reading((id, root)).is_some());
     }
 
-    /// Promise: a session whose future nobody polls any more does not keep others from a directory
-    /// that it has begun to read.
+    /// Promise: a session whose future is never polled again does not block others from the
+    /// directory that it has begun to read.
     #[test]
     fn nobody_waits_for_ever() {
         let table = table();

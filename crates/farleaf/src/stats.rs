@@ -1,61 +1,61 @@
-//! Looking at a whole table.
+//! Statistics of a table, collected by reading all its leaves.
 
 use farleaf_fabric::OperationKind;
 use farleaf_index::operation::{LeafReport, LostRange};
-use farleaf_region::allocation::ChunkAllocator;
-use farleaf_region::layout::CHUNK_SIZE_BYTES;
+use farleaf_pool::allocation::ChunkAllocator;
+use farleaf_pool::layout::CHUNK_SIZE_BYTES;
 
-use crate::host::Host;
+use crate::host::SessionHost;
 use crate::session::SessionCore;
 use crate::{Error, Table};
 
-/// Leaves that a walk looks at as one operation: while it is unfinished, memory that retraining has
-/// left cannot be reused.
+/// Leaves that a walk reads as one operation. Until the operation ends, memory that retraining has
+/// retired cannot be reused.
 const OPERATION_LEAF_COUNT: u32 = 1024;
 
-/// What a walk over all leaves of a table found.
+/// Results of a walk over all leaves of a table.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TableStats {
-    /// Records.
+    /// Number of records.
     pub records: u64,
-    /// Leaves.
+    /// Number of leaves.
     pub leaves: u64,
-    /// Leaves that the training knows; the others were made by splits since.
+    /// Leaves that existed when the models were trained; splits have created the others since.
     pub trained_leaves: u64,
-    /// Records that the training saw.
+    /// Records that existed when the models were trained.
     pub trained_records: u64,
     /// Share of slots that hold records, 0 to 1.
     pub fill: f64,
-    /// Models of the directory.
+    /// Number of models in the directory.
     pub models: u64,
-    /// Bytes that this session holds to find leaves.
+    /// Bytes of metadata that this session holds to find leaves.
     pub metadata_bytes: u64,
-    /// Bytes of far memory that are the table's.
+    /// Bytes of far memory that the table owns.
     pub memory_bytes: u64,
-    /// Leaves whose lock was held when they were looked at.
+    /// Leaves whose lock was held when they were read.
     pub locked_leaves: u64,
-    /// Whether the leaves' ranges cover all keys without gap or overlap (D6), but for those that
-    /// are lost, and every leaf's records lie between its fences, each once.
+    /// Whether the leaves that are not lost cover all keys without gap or overlap (LEAF-6), and
+    /// each leaf's records lie between its fence keys, each key once.
     pub sound: bool,
-    /// Number of the load that trained the directory; 0 when the table has not been loaded.
+    /// Number of the load that trained the directory; 0 if the table has never been loaded.
     pub generation: u16,
-    /// Keys that were on lost nodes, ascending. All else is said of the rest of the table.
+    /// Key ranges on lost nodes, ascending. The other fields describe the rest of the table.
     pub lost: Vec<LostRange>,
 }
 
-/// What a walk over a table meets.
+/// Result of one step of a walk over a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Met {
+enum WalkItem {
     Leaf(LeafReport),
     Lost(LostRange),
 }
 
 impl Table {
-    /// Walks over all leaves, but those on lost nodes: of these it tells which keys they had. Two
-    /// round trips per leaf.
+    /// Reads all leaves and returns statistics. Skips leaves on lost nodes and reports their key
+    /// ranges. Costs two round trips per leaf.
     ///
     /// # Errors
-    /// As for [`get`](Self::get), but that a node is lost.
+    /// The same as those of [`get`](Self::get), except that a lost node is not an error.
     pub fn stats(&self) -> Result<TableStats, Error> {
         let mut stats = TableStats {
             sound: true,
@@ -64,8 +64,8 @@ impl Table {
         let mut expected_low = Some(0);
         self.walk(true, |met| {
             let leaf = match met {
-                Met::Leaf(leaf) => leaf,
-                Met::Lost(range) => {
+                WalkItem::Leaf(leaf) => leaf,
+                WalkItem::Lost(range) => {
                     stats.sound &= Some(range.low) == expected_low;
                     expected_low = range.high.checked_add(1);
                     stats.lost.push(range);
@@ -81,7 +81,7 @@ impl Table {
         })?;
         let table = self.asynchronous();
         if table.is_remote() {
-            // What is in far memory is a leaf that nobody uses.
+            // Far memory has only one leaf of such a table, and it is unused.
             return Ok(TableStats {
                 records: table.session.drive(table.count_remote())?,
                 sound: stats.sound && expected_low.is_none(),
@@ -90,7 +90,7 @@ impl Table {
             });
         }
         let slots = stats.leaves * table.info().options.slots;
-        // All leaves may be lost.
+        // The divisor is at least 1, because all leaves may be lost.
         stats.fill = stats.records as f64 / slots.max(1) as f64;
         stats.sound &= expected_low.is_none();
         let (generation, trained_records, _, models) = table.state.index.training();
@@ -102,24 +102,24 @@ impl Table {
         Ok(stats)
     }
 
-    /// Tells `visit` of each leaf, in order. Two round trips per leaf.
+    /// Calls `visit` for each leaf, in key order. Costs two round trips per leaf.
     ///
     /// # Errors
-    /// As for [`get`](Self::get).
+    /// The same as those of [`get`](Self::get).
     pub fn survey(&self, mut visit: impl FnMut(&LeafReport)) -> Result<(), Error> {
         self.walk(false, |met| {
-            if let Met::Leaf(leaf) = met {
+            if let WalkItem::Leaf(leaf) = met {
                 visit(&leaf);
             }
         })
     }
 
-    /// The same; on request, it goes on behind what is lost.
-    fn walk(&self, passes_lost: bool, mut visit: impl FnMut(Met)) -> Result<(), Error> {
+    /// Calls `visit` for each leaf, in key order; with `passes_lost`, continues behind lost ranges.
+    fn walk(&self, passes_lost: bool, mut visit: impl FnMut(WalkItem)) -> Result<(), Error> {
         let table = self.asynchronous();
         let walk = async {
-            // So that no retired leaf is met on the way.
-            let begun = table.session.begin_slowly(&table.state).await?;
+            // Refreshes first, so that the walk does not start at a retired leaf.
+            let begun = table.session.begin_on_slow_path(&table.state).await?;
             table.session.refresh(&table.state).await?;
             drop(begun);
             let mut operation = table.begin().await?;
@@ -130,11 +130,11 @@ impl Table {
                 let next = index.survey_next(batch, &mut survey).await;
                 let met = match next {
                     Ok(None) => break,
-                    Ok(Some(leaf)) => Ok(Some(Met::Leaf(leaf))),
+                    Ok(Some(leaf)) => Ok(Some(WalkItem::Leaf(leaf))),
                     Err(error) => match error.lost_node().filter(|_| passes_lost) {
                         Some(node) => {
                             let past = index.survey_past(batch, &mut survey, node).await;
-                            past.map(|range| range.map(Met::Lost))
+                            past.map(|range| range.map(WalkItem::Lost))
                         }
                         None => Err(error),
                     },
@@ -164,7 +164,7 @@ impl Table {
         table.session.drive(walk)
     }
 
-    /// Bytes of far memory that are the table's: its chunks, whether full or not.
+    /// Returns the bytes of far memory that the table owns: all its chunks, used or not.
     ///
     /// # Errors
     /// The fabric failed.
@@ -175,8 +175,8 @@ impl Table {
     }
 }
 
-/// Bytes of the chunks that are a table's.
-pub(crate) async fn owned_size_bytes<H: Host>(
+/// Returns the bytes of all chunks that a table owns.
+pub(crate) async fn owned_size_bytes<H: SessionHost>(
     session: &SessionCore<H>,
     table: u32,
 ) -> Result<u64, Error> {

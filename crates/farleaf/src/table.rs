@@ -1,4 +1,4 @@
-//! A table's operations as blocking calls.
+//! Operations of a table as blocking calls.
 
 use std::ops::RangeBounds;
 use std::pin::pin;
@@ -6,21 +6,21 @@ use std::pin::pin;
 use farleaf_index::load::LoadSummary;
 use farleaf_index::operation::HintCounters;
 
-use crate::at_once::{GetBegun, MultiGetBegun};
+use crate::at_once::{GetAttempt, MultiGetAttempt};
 use crate::options::TableInfo;
 use crate::scan::Scan;
 use crate::{AsyncTable, Error, PartialCounts};
 
-/// What an insert found.
+/// Result of an insert.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Insertion {
     /// The key was absent and has the value now.
     Inserted,
-    /// The key was present, with this value, which it still has.
+    /// The key was present, with this value, which is unchanged.
     AlreadyPresent(u64),
 }
 
-/// What an update found.
+/// Result of an update.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Update {
     /// The key was present, with this value, and has the new one now.
@@ -29,20 +29,19 @@ pub enum Update {
     Absent,
 }
 
-/// What a compare-and-swap found.
+/// Result of a compare-and-swap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Swap {
-    /// What was expected; it has been replaced.
+    /// The value was as expected and has been replaced.
     Swapped,
-    /// This; nothing has changed.
+    /// The value was this one; nothing has changed.
     Differs(Option<u64>),
 }
 
-// Futures are pinned where they are made: each is a few hundred bytes, and handing it over by value
+// Futures are pinned where they are created: each has a few hundred bytes, and passing it by value
 // would copy it twice.
 
-/// An ordered map from u64 keys to u64 values, every key from 0 to `u64::MAX` among them; one
-/// session's handle to it.
+/// Ordered map from u64 keys to u64 values, as one session accesses it. Every u64 is a valid key.
 #[derive(Clone, Debug)]
 pub struct Table(AsyncTable);
 
@@ -51,91 +50,91 @@ impl Table {
         Self(table)
     }
 
-    /// The same operations as futures.
+    /// Returns the same operations as futures.
     pub fn asynchronous(&self) -> &AsyncTable {
         &self.0
     }
 
-    /// What there is to know of the table without looking into it.
+    /// Returns the properties that are known without reading the table.
     pub fn info(&self) -> &TableInfo {
         self.0.info()
     }
 
-    /// See [`AsyncTable::get`].
+    /// Returns the value of a key; see [`AsyncTable::get`].
     ///
     /// # Errors
-    /// See [`AsyncTable::get`].
+    /// The same as those of [`AsyncTable::get`].
     #[inline]
     pub fn get(&self, key: u64) -> Result<Option<u64>, Error> {
         match self.0.get_at_once(key) {
-            GetBegun::Done(value) => Ok(value),
-            GetBegun::Unfinished(rest) => self.0.session.drive(pin!(self.0.get_rest(key, rest))),
+            GetAttempt::Done(value) => Ok(value),
+            GetAttempt::Unfinished(rest) => self.0.session.drive(pin!(self.0.get_rest(key, rest))),
         }
     }
 
-    /// See [`AsyncTable::multi_get`].
+    /// Returns the values of many keys; see [`AsyncTable::multi_get`].
     ///
     /// # Errors
-    /// See [`AsyncTable::multi_get`].
+    /// The same as those of [`AsyncTable::multi_get`].
     pub fn multi_get(&self, keys: &[u64]) -> Result<Vec<Option<u64>>, Error> {
         let mut values = Vec::new();
         self.multi_get_into(keys, &mut values)?;
         Ok(values)
     }
 
-    /// See [`AsyncTable::multi_get_into`].
+    /// Reads the values of many keys into a vector; see [`AsyncTable::multi_get_into`].
     ///
     /// # Errors
-    /// See [`AsyncTable::multi_get_into`].
+    /// The same as those of [`AsyncTable::multi_get_into`].
     #[inline]
     pub fn multi_get_into(&self, keys: &[u64], values: &mut Vec<Option<u64>>) -> Result<(), Error> {
         match self.0.multi_get_at_once(keys, values) {
-            MultiGetBegun::Done => Ok(()),
-            MultiGetBegun::Unfinished(rest) => {
+            MultiGetAttempt::Done => Ok(()),
+            MultiGetAttempt::Unfinished(rest) => {
                 let rest = self.0.multi_get_rest(keys, values, rest);
                 self.0.session.drive(pin!(rest))
             }
         }
     }
 
-    /// See [`AsyncTable::put`].
+    /// Writes a key and returns its previous value; see [`AsyncTable::put`].
     ///
     /// # Errors
-    /// See [`AsyncTable::put`].
+    /// The same as those of [`AsyncTable::put`].
     #[inline]
     pub fn put(&self, key: u64, value: u64) -> Result<Option<u64>, Error> {
         self.0.session.drive(pin!(self.0.put(key, value)))
     }
 
-    /// See [`AsyncTable::insert`].
+    /// Writes a key if it is absent; see [`AsyncTable::insert`].
     ///
     /// # Errors
-    /// See [`AsyncTable::insert`].
+    /// The same as those of [`AsyncTable::insert`].
     pub fn insert(&self, key: u64, value: u64) -> Result<Insertion, Error> {
         self.0.session.drive(pin!(self.0.insert(key, value)))
     }
 
-    /// See [`AsyncTable::update`].
+    /// Writes a key if it is present; see [`AsyncTable::update`].
     ///
     /// # Errors
-    /// See [`AsyncTable::update`].
+    /// The same as those of [`AsyncTable::update`].
     #[inline]
     pub fn update(&self, key: u64, value: u64) -> Result<Update, Error> {
         self.0.session.drive(pin!(self.0.update(key, value)))
     }
 
-    /// See [`AsyncTable::delete`].
+    /// Removes a key and returns its value; see [`AsyncTable::delete`].
     ///
     /// # Errors
-    /// See [`AsyncTable::delete`].
+    /// The same as those of [`AsyncTable::delete`].
     pub fn delete(&self, key: u64) -> Result<Option<u64>, Error> {
         self.0.session.drive(pin!(self.0.delete(key)))
     }
 
-    /// See [`AsyncTable::compare_and_swap`].
+    /// Replaces a key's value if it is the expected one; see [`AsyncTable::compare_and_swap`].
     ///
     /// # Errors
-    /// See [`AsyncTable::compare_and_swap`].
+    /// The same as those of [`AsyncTable::compare_and_swap`].
     pub fn compare_and_swap(
         &self,
         key: u64,
@@ -147,10 +146,10 @@ impl Table {
             .drive(pin!(self.0.compare_and_swap(key, expected, new)))
     }
 
-    /// See [`AsyncTable::scan_into`].
+    /// Reads records in key order into a vector; see [`AsyncTable::scan_into`].
     ///
     /// # Errors
-    /// See [`AsyncTable::scan_into`].
+    /// The same as those of [`AsyncTable::scan_into`].
     pub fn scan_into(
         &self,
         from: u64,
@@ -162,30 +161,30 @@ impl Table {
             .drive(pin!(self.0.scan_into(from, limit, records)))
     }
 
-    /// The first `limit` records from `from` on, ascending, read as they are asked for. Not a
-    /// snapshot (D9).
+    /// Returns an iterator over the first `limit` records from `from` on, ascending. It reads them
+    /// on demand and is not a snapshot (LEAF-9).
     pub fn scan(&self, from: u64, limit: usize) -> Scan {
         Scan::new(self.0.clone(), from, u64::MAX, limit)
     }
 
-    /// The records with keys in a range, ascending, read as they are asked for. Not a snapshot
-    /// (D9).
+    /// Returns an iterator over the records of a key range, ascending. It reads them on demand and
+    /// is not a snapshot (LEAF-9).
     pub fn range(&self, range: impl RangeBounds<u64>) -> Scan {
         Scan::of_range(self.0.clone(), &range)
     }
 
-    /// See [`AsyncTable::len_estimate`].
+    /// Estimates the number of records; see [`AsyncTable::len_estimate`].
     ///
     /// # Errors
-    /// See [`AsyncTable::len_estimate`].
+    /// The same as those of [`AsyncTable::len_estimate`].
     pub fn len_estimate(&self) -> Result<u64, Error> {
         self.0.session.drive(pin!(self.0.len_estimate()))
     }
 
-    /// See [`AsyncTable::bulk_load`].
+    /// Loads records in key order into an empty table; see [`AsyncTable::bulk_load`].
     ///
     /// # Errors
-    /// See [`AsyncTable::bulk_load`].
+    /// The same as those of [`AsyncTable::bulk_load`].
     pub fn bulk_load(
         &self,
         records: impl IntoIterator<Item = (u64, u64)>,
@@ -195,17 +194,17 @@ impl Table {
         session.drive(pin!(self.0.bulk_load(records, progress)))
     }
 
-    /// See [`AsyncTable::hint_counters`].
+    /// Returns how often this session's hints were wrong; see [`AsyncTable::hint_counters`].
     pub fn hint_counters(&self) -> HintCounters {
         self.0.hint_counters()
     }
 
-    /// See [`AsyncTable::metadata_bytes`].
+    /// Returns the session's bytes of metadata; see [`AsyncTable::metadata_bytes`].
     pub fn metadata_bytes(&self) -> u64 {
         self.0.metadata_bytes()
     }
 
-    /// See [`AsyncTable::partial_counts`].
+    /// Returns fetches and evictions under a metadata budget; see [`AsyncTable::partial_counts`].
     pub fn partial_counts(&self) -> Option<PartialCounts> {
         self.0.partial_counts()
     }

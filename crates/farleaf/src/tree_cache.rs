@@ -1,19 +1,19 @@
-//! Search layer caches of trees (RF-tree), which the sessions of a process share.
+//! Caches of tree search layers (RF-tree), which the sessions of a process share.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use farleaf_base::{RemoteAddr, TableId};
 use farleaf_executor::backoff;
 use farleaf_fabric::{Endpoint, ProtocolCheck};
 use farleaf_index::rf_tree::SearchLayerCache;
 use farleaf_index::tree::TreeAccess;
 use farleaf_index::tree::head::read_head;
-use farleaf_types::{RemoteAddr, TableId};
 
 use crate::Error;
-use crate::share::{LOOK_COUNT_MAX, PoolShare};
+use crate::share::{DIRECTORY_WAIT_COUNT_MAX, PoolShare};
 
-/// The newest cache of each table, and the root that it was read by.
+/// Newest cache of each table, with the root through which it was read.
 #[derive(Debug, Default)]
 pub(crate) struct TreeCaches(Mutex<HashMap<TableId, (RemoteAddr, Arc<SearchLayerCache>)>>);
 
@@ -34,8 +34,8 @@ impl TreeCaches {
 }
 
 impl PoolShare {
-    /// The cache of the tree behind a root. When a root has changed, all sessions of a process ask
-    /// at once: one reads, and the others wait for it, but not for ever.
+    /// Returns the cache of the tree behind a root. When a root changes, all sessions of a process
+    /// request the cache at once. One of them reads it, and the others wait for a bounded time.
     pub(crate) async fn tree_cache<E: Endpoint>(
         &self,
         tree: TreeAccess<'_, E>,
@@ -43,7 +43,7 @@ impl PoolShare {
     ) -> Result<Arc<SearchLayerCache>, Error> {
         let table = tree.leaves.table;
         let mut reading = None;
-        for attempt in 0..LOOK_COUNT_MAX {
+        for attempt in 0..DIRECTORY_WAIT_COUNT_MAX {
             reading = self.begin_reading((table, root));
             if let Some(cache) = self.tree_caches.known(table, root) {
                 return Ok(cache);
@@ -57,8 +57,8 @@ impl PoolShare {
         self.read_tree(tree, root).await
     }
 
-    /// A newer cache than `old`, which was read by the same root: one that another session has read
-    /// meanwhile, or one that is read now. `None`: another session is reading one.
+    /// Returns a newer cache than `old` that was read through the same root: one that another
+    /// session has read meanwhile, or one that is read now. `None`: another session is reading one.
     pub(crate) async fn newer_tree_cache<E: Endpoint>(
         &self,
         tree: TreeAccess<'_, E>,
@@ -81,13 +81,17 @@ impl PoolShare {
         tree: TreeAccess<'_, E>,
         root: RemoteAddr,
     ) -> Result<Arc<SearchLayerCache>, Error> {
-        self.learn_nodes(tree.leaves.endpoint).await?;
+        self.refresh_nodes(tree.leaves.endpoint).await?;
         let head = read_head(&tree.leaves, root).await?;
         let mut level = tree.level(head.generation).await?;
-        if tree.leaves.endpoint.leaves_out(ProtocolCheck::CacheIsWhole) {
+        if tree
+            .leaves
+            .endpoint
+            .skips_check(ProtocolCheck::CacheIsComplete)
+        {
             level.entries.truncate(level.entries.len() / 2);
         }
-        // I7.
+        // Only a complete level becomes a cache, which replaces the previous one as a whole.
         let cache = Arc::new(SearchLayerCache::new(head, level));
         let kept = (root, Arc::clone(&cache));
         self.tree_caches.caches().insert(tree.leaves.table, kept);

@@ -1,7 +1,6 @@
-//! `farleaf bench`: the YCSB core workloads, in a pool of their own or on persistent tables, whose
-//! options are in `bench_persistent`; what is shown of them is in `bench_screen` (`bench timeline`
-//! is in `bench_timeline`, `bench budget` in `bench_budget`, `bench costs` in `bench_costs`, `bench
-//! calls` in `bench_calls`, `bench replication` in `bench_replication`).
+//! `farleaf bench`: YCSB core workloads on its own pool or on persistent tables, whose options are
+//! in `bench_persistent`. Output is in `bench_screen`, and the other benchmarks are in
+//! `bench_timeline`, `bench_budget`, `bench_costs`, `bench_calls` and `bench_replication`.
 
 use std::path::PathBuf;
 
@@ -23,16 +22,16 @@ use crate::command::bench_persistent::{
     PersistentBenchArguments, is_persistent, misplaced_option, prepare,
 };
 use crate::command::bench_replication::{self, ReplicationArguments};
-use crate::command::bench_screen::{ReportFormat, Screen};
+use crate::command::bench_screen::Screen;
 use crate::command::bench_timeline::{self, TimelineArguments};
 use crate::failure::{BadArgument, Ending};
-use crate::output::print;
+use crate::output::{OutputFormat, print};
 use crate::private_files;
-use crate::quantity::{parse_key, parse_positive_count, parse_size};
 use crate::scratch::Scratch;
 use crate::table_options::{parse_epsilon, parse_fill, parse_slots};
+use farleaf_bench::quantity::{parse_key, parse_positive_count, parse_size};
 
-/// What to measure.
+/// Benchmark to run.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct BenchArguments {
@@ -45,24 +44,25 @@ pub(crate) struct BenchArguments {
 
 #[derive(Debug, Subcommand)]
 enum BenchCommand {
-    /// The YCSB core workloads A to F; `bench` alone is the same
+    /// Run the YCSB core workloads A to F; `farleaf bench` alone does the same
     Ycsb(Box<YcsbArguments>),
-    /// What gets cost under metadata budgets, from all of the models to almost none
+    /// Measure the cost of gets under metadata budgets, from all models to almost none
     Budget(Box<BudgetArguments>),
-    /// What a call of the memory node costs, beside a plain echo over loopback TCP
+    /// Measure a call of the memory node next to a plain echo over loopback TCP
     Calls(CallsArguments),
-    /// What each operation costs with each search layer: round trips, bytes, atomics, metadata
+    /// Count what each operation costs with each search layer: round trips, bytes, atomics,
+    /// metadata
     Costs(Box<CostsArguments>),
-    /// Two servers that replicate regions to each other: trees sent to backups, or built by them
+    /// Measure two servers that replicate regions to each other, with trees sent or built
     Replication(Box<ReplicationArguments>),
-    /// A table watched while it grows, shrinks or moves, second by second
+    /// Watch a table while it grows, shrinks or moves, second by second
     Timeline(Box<TimelineArguments>),
 }
 
-/// How to run the workloads. The defaults are [`RunConfig`]'s.
+/// Options of the workloads. The defaults are [`RunConfig`]'s.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct YcsbArguments {
-    /// Workloads: letters from A to F, or `all`; several with commas, or the option again
+    /// Workloads, letters from A to F or `all`; separate several with commas
     #[arg(
         long,
         value_name = "LETTERS",
@@ -73,12 +73,12 @@ pub(crate) struct YcsbArguments {
     workload: Vec<WorkloadChoice>,
 
     /// Search layers: `learned`, `rolex`, `rf-tree`, `fg`, `sherman`, `cell`, `xstore`, `rpc`;
-    /// several with commas
+    /// separate several with commas
     #[arg(long, value_name = "LAYERS", value_delimiter = ',')]
     #[arg(default_values_t = [RunConfig::default().layer])]
     index: Vec<LayerKind>,
 
-    /// Fabric: `shm` for shared memory, `mem` for memory of this process
+    /// Fabric: `shm` (shared memory) or `mem` (memory of this process)
     #[arg(long, default_value_t = RunConfig::default().fabric)]
     fabric: FabricKind,
 
@@ -87,12 +87,12 @@ pub(crate) struct YcsbArguments {
     #[arg(value_parser = parse_positive_count, allow_negative_numbers = true)]
     records: u64,
 
-    /// Operations of each workload, all threads together
+    /// Operations of each workload, by all threads together
     #[arg(long, value_name = "COUNT", default_value_t = RunConfig::default().operations)]
     #[arg(value_parser = parse_positive_count, allow_negative_numbers = true)]
     operations: u64,
 
-    /// Threads
+    /// Number of threads
     #[arg(long, value_name = "COUNT", default_value_t = RunConfig::default().threads as u64)]
     #[arg(value_parser = parse_positive_count, allow_negative_numbers = true)]
     threads: u64,
@@ -102,88 +102,86 @@ pub(crate) struct YcsbArguments {
     #[arg(value_parser = parse_positive_count, allow_negative_numbers = true)]
     in_flight: u64,
 
-    /// Which records are asked for: uniform, zipfian or latest [default: the workload's own]
+    /// Request distribution: uniform, zipfian or latest [default: the workload's]
     #[arg(long, value_name = "NAME")]
     distribution: Option<Distribution>,
 
-    /// Keys: uniform, sequential, normal, lognormal, clustered or keys:FILE
+    /// Data set: uniform, sequential, normal, lognormal, clustered or keys:FILE
     #[arg(long, value_name = "NAME", default_value_t = RunConfig::default().dataset)]
     dataset: Dataset,
 
-    /// Keys of a file, one a line, plain or gzip: the same as --dataset keys:FILE. With `--kind
-    /// bytes` strings with the escapes of `load`, or the first column of a file that `load` takes
+    /// File of keys, one per line, plain or gzip; same as --dataset keys:FILE. With `--kind bytes`,
+    /// strings with the escapes of `load`, or the first column of a file for `load`
     #[arg(long, value_name = "FILE", conflicts_with = "dataset")]
     keys: Option<PathBuf>,
 
-    /// Keys and values: `words` of 64 bits, or `bytes`: YCSB's `user...` keys and values of some
-    /// size [default: words; bytes of a persistent table]
+    /// Type of keys and values: `words` (64-bit integers) or `bytes` (keys `user...` as in YCSB)
+    /// [default: words; bytes for persistent tables]
     #[arg(long, value_enum)]
     kind: Option<KindChoice>,
 
-    /// Size of keys in bytes, from 24 to 4096 (`--kind bytes`; not of the keys of a file)
-    /// [default: 24]
+    /// Key size in bytes, from 24 to 4096 (`--kind bytes`; not for keys of a file) [default: 24]
     #[arg(long, value_name = "BYTES")]
     #[arg(value_parser = parse_positive_count, allow_negative_numbers = true)]
     key_size: Option<u64>,
 
-    /// Size of values in bytes, such as 1000 or 64KiB; or S, M or L (9, 99 or 999 bytes), or a mix
-    /// of these: SD, MD or LD (`--kind bytes`)
+    /// Value size, such as 1000 or 64KiB; or S, M, L (9, 99, 999 bytes), or a mix: SD, MD, LD
+    /// (`--kind bytes`)
     #[arg(long, value_name = "SIZE", default_value_t = Strings::default().value_size)]
     #[arg(value_parser = parse_value_size)]
     value_size: ValueSize,
 
-    /// Fields of a value, all as large. With 1 an update writes all of the value; with more it
-    /// reads the value, changes one of them and puts it (`--kind bytes`; not with mixes)
+    /// Number of equal fields of a value. With 1, an update writes the whole value; with more, it
+    /// reads the value, changes one field and writes it (`--kind bytes`; not for mixes)
     #[arg(long, value_name = "COUNT", default_value_t = Strings::default().field_count as u64)]
     #[arg(value_parser = parse_positive_count, allow_negative_numbers = true)]
     fields: u64,
 
-    /// Size of pages: 512, 1024 or 2048 (`--kind bytes`)
+    /// Page size: 512, 1024 or 2048 bytes (`--kind bytes`)
     #[arg(long, value_name = "BYTES", default_value_t = Strings::default().page_size_bytes)]
     page_size: u64,
 
-    /// The largest value that lies in a page, in bytes (`--kind bytes`)
+    /// Largest value stored inside a page, in bytes (`--kind bytes`)
     #[arg(long, value_name = "BYTES")]
     #[arg(default_value_t = Strings::default().inline_value_size_bytes)]
     inline_value: u64,
 
-    /// Records that a leaf can hold: 8, 12 or 16
+    /// Records per leaf: 8, 12 or 16
     #[arg(long, default_value_t = RunConfig::default().slots, value_parser = parse_slots)]
     #[arg(allow_negative_numbers = true)]
     slots: u64,
 
-    /// How full loading makes leaves, in percent, from 25 to 100
+    /// Fill factor of loaded leaves in percent, from 25 to 100
     #[arg(long, value_name = "PERCENT", default_value_t = RunConfig::default().fill_percent)]
     #[arg(value_parser = parse_fill, allow_negative_numbers = true)]
     fill: u8,
 
-    /// Error bound of the models in keys, from 0.5 to 1024
+    /// Error bound of the models, in keys, from 0.5 to 1024
     #[arg(long, value_name = "KEYS", default_value_t = RunConfig::default().epsilon_keys)]
     #[arg(value_parser = parse_epsilon, allow_negative_numbers = true)]
     epsilon: f64,
 
-    /// The most that each session holds to find leaves, such as 64KiB; what it does not hold it
-    /// fetches when it needs it (`learned`, `sherman`, `cell`) [default: no limit; of a tree 64MiB]
+    /// Memory of each session for finding leaves, such as 64KiB; a session fetches the rest when it
+    /// needs it (`learned`, `sherman`, `cell`) [default: no limit; 64MiB for trees]
     #[arg(long, value_name = "SIZE", value_parser = parse_size, allow_negative_numbers = true)]
     metadata_budget: Option<u64>,
 
-    /// Links that a lookup may follow before the cached tree is read anew (`rf-tree` only)
-    /// [default: 2]
+    /// Links that a lookup follows before it reads the cached tree again (`rf-tree`) [default: 2]
     #[arg(long, value_name = "COUNT", value_parser = parse_link_count)]
     #[arg(allow_negative_numbers = true)]
     link_count_max: Option<u32>,
 
-    /// What sessions keep of models: `all`, `models` without translation tables, or the `top` one
-    /// (`xstore` only)
+    /// Models that sessions cache: `all`, `models` without translation tables, or only the `top`
+    /// model (`xstore`)
     #[arg(long, value_name = "PART", default_value_t = RunConfig::default().model_cache)]
     model_cache: ModelCache,
 
-    /// Ask the memory node for a key that a model has not led to before following a link (`xstore`
-    /// only)
+    /// Ask the memory node when a model misses a key, before following a link (`xstore`)
     #[arg(long)]
     no_speculation: bool,
 
-    /// Pools that the table is over, each with as many of the records, and a server of its own
+    /// Number of pools that the table spans, each with an equal share of the records and its own
+    /// server
     #[arg(long, value_name = "COUNT", default_value_t = RunConfig::default().partitions as u64)]
     #[arg(value_parser = parse_positive_count, allow_negative_numbers = true)]
     partitions: u64,
@@ -191,17 +189,24 @@ pub(crate) struct YcsbArguments {
     #[command(flatten)]
     persistent: PersistentBenchArguments,
 
-    /// Seed of keys and operations: the same seed makes the same run
+    /// Seed of keys and operations; the same seed gives the same run
     #[arg(long, default_value_t = RunConfig::default().seed)]
     #[arg(value_parser = parse_key, allow_negative_numbers = true)]
     seed: u64,
 
-    /// How to print: as tables, or as JSON, one object a line
-    #[arg(long, value_enum, default_value_t)]
-    format: ReportFormat,
+    /// Output format: tables of text, or one JSON object per line
+    #[arg(
+        short,
+        long,
+        alias = "format",
+        value_enum,
+        value_name = "FORMAT",
+        default_value_t
+    )]
+    output: OutputFormat,
 }
 
-/// What keys and values are.
+/// Type of keys and values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum KindChoice {
     Words,
@@ -209,7 +214,7 @@ enum KindChoice {
 }
 
 impl KindChoice {
-    /// The one that is meant if none is given.
+    /// Returns the default.
     const fn of(is_persistent: bool) -> Self {
         if is_persistent {
             Self::Bytes
@@ -237,7 +242,7 @@ fn parse_link_count(text: &str) -> Result<u32, &'static str> {
         .map_err(|_| "expected a count of links from 0 to 4294967295")
 }
 
-/// Runs the workloads with each search layer. Wrong and missing answers end with status 1.
+/// Runs the workloads with each search layer. Wrong and missing results end with status 1.
 pub(crate) fn run(pool: &PoolArguments, arguments: &BenchArguments) -> anyhow::Result<Ending> {
     let rdma = &pool.rdma;
     let arguments = match &arguments.command {
@@ -262,7 +267,7 @@ pub(crate) fn run(pool: &PoolArguments, arguments: &BenchArguments) -> anyhow::R
     for persistent in configs.iter_mut().filter_map(|it| it.persistent.as_mut()) {
         scratches.extend(prepare(persistent, pool, arguments.threads)?);
     }
-    let screen = Screen::new(arguments.format);
+    let screen = Screen::new(arguments.output);
     let mut reports = Vec::new();
     for config in &configs {
         let ran = runner::run(config, &screen);
@@ -271,7 +276,7 @@ pub(crate) fn run(pool: &PoolArguments, arguments: &BenchArguments) -> anyhow::R
         screen.printed()?;
     }
     scratches.into_iter().try_for_each(Scratch::remove)?;
-    if arguments.format == ReportFormat::Table && reports.len() > 1 {
+    if arguments.output == OutputFormat::Text && reports.len() > 1 {
         print(comparison_table(&reports))?;
     }
     let is_right = reports
@@ -284,7 +289,7 @@ pub(crate) fn run(pool: &PoolArguments, arguments: &BenchArguments) -> anyhow::R
     })
 }
 
-/// The arguments of the workloads; `None`: it is another benchmark.
+/// Returns the arguments of the workloads; `None` for another benchmark.
 pub(crate) fn of_ycsb(bench: &ArgMatches) -> Option<&ArgMatches> {
     match bench.subcommand() {
         None => Some(bench),
@@ -293,7 +298,8 @@ pub(crate) fn of_ycsb(bench: &ArgMatches) -> Option<&ArgMatches> {
     }
 }
 
-/// An option on the command line that is of the other kind of tables, and what to do about it.
+/// Returns an error message for an option on the command line that belongs to the other kind of
+/// tables.
 pub(crate) fn option_of_other_kind(bench: &ArgMatches) -> Option<String> {
     let ycsb = of_ycsb(bench)?;
     if let Some(misplaced) = misplaced_option(ycsb) {
@@ -321,7 +327,7 @@ pub(crate) fn option_of_other_kind(bench: &ArgMatches) -> Option<String> {
     }
 }
 
-/// A size as everywhere, or what the Talos paper names.
+/// Parses a size as in other options, or a value mix of the Talos paper.
 pub(super) fn parse_value_size(text: &str) -> Result<ValueSize, &'static str> {
     match parse_size(text) {
         Ok(size_bytes) => Ok(ValueSize::Fixed(to_count(size_bytes))),
@@ -331,7 +337,7 @@ pub(super) fn parse_value_size(text: &str) -> Result<ValueSize, &'static str> {
     }
 }
 
-/// More than can be counted is refused like anything else that is too many.
+/// Converts a number; one that is too large becomes the maximum, which the benchmark rejects.
 fn to_count(number: u64) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX)
 }

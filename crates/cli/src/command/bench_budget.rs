@@ -1,4 +1,4 @@
-//! `farleaf bench budget`: gets under metadata budgets, from all to almost nothing.
+//! `farleaf bench budget`: gets under metadata budgets, from everything to almost nothing.
 
 use std::cell::RefCell;
 use std::path::PathBuf;
@@ -20,16 +20,16 @@ use crate::log::say;
 use crate::output::{OutputFormat, print};
 use crate::private_files;
 use crate::progress::count_bar;
-use crate::quantity::{parse_key, parse_positive_count};
 use crate::table_options::{parse_epsilon, parse_fill, parse_slots};
+use farleaf_bench::quantity::{parse_key, parse_positive_count};
 
-/// The command that a folder of files belongs to.
+/// Name of the command that owns a folder of results.
 const WRITER: &str = "farleaf bench budget";
 
-/// What to sweep over. The defaults are [`BudgetConfig`]'s.
+/// Options of the sweep. The defaults are [`BudgetConfig`]'s.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct BudgetArguments {
-    /// Budgets, in percent of what a session without one holds; several with commas
+    /// Budgets in percent of what an unlimited session holds; separate several with commas
     #[arg(
         long,
         value_name = "PERCENTS",
@@ -39,12 +39,12 @@ pub(crate) struct BudgetArguments {
     #[arg(default_values_t = BudgetConfig::default().percents, value_parser = parse_percent)]
     budgets: Vec<f64>,
 
-    /// Which records are asked for: uniform, zipfian, or both with a comma
+    /// Request distributions: uniform, zipfian, or both separated by a comma
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     #[arg(default_values_t = BudgetConfig::default().distributions)]
     distribution: Vec<Distribution>,
 
-    /// Fabric: `shm` for shared memory, `mem` for memory of this process
+    /// Fabric: `shm` (shared memory) or `mem` (memory of this process)
     #[arg(long, default_value_t = RunConfig::default().fabric)]
     fabric: FabricKind,
 
@@ -53,26 +53,26 @@ pub(crate) struct BudgetArguments {
     #[arg(value_parser = parse_positive_count, allow_negative_numbers = true)]
     records: u64,
 
-    /// Gets that are measured under each budget, after as many that are not
+    /// Gets measured under each budget, after as many that are not measured
     #[arg(long, value_name = "COUNT", default_value_t = RunConfig::default().operations)]
     #[arg(value_parser = parse_positive_count, allow_negative_numbers = true)]
     operations: u64,
 
-    /// Keys: uniform, sequential, normal, lognormal, clustered or keys:FILE
+    /// Data set: uniform, sequential, normal, lognormal, clustered or keys:FILE
     #[arg(long, value_name = "NAME", default_value_t = RunConfig::default().dataset)]
     dataset: Dataset,
 
-    /// Records that a leaf can hold: 8, 12 or 16
+    /// Records per leaf: 8, 12 or 16
     #[arg(long, default_value_t = RunConfig::default().slots, value_parser = parse_slots)]
     #[arg(allow_negative_numbers = true)]
     slots: u64,
 
-    /// How full loading makes leaves, in percent, from 25 to 100
+    /// Fill factor of loaded leaves in percent, from 25 to 100
     #[arg(long, value_name = "PERCENT", default_value_t = RunConfig::default().fill_percent)]
     #[arg(value_parser = parse_fill, allow_negative_numbers = true)]
     fill: u8,
 
-    /// Error bound of the models in keys, from 0.5 to 1024
+    /// Error bound of the models, in keys, from 0.5 to 1024
     #[arg(long, value_name = "KEYS", default_value_t = RunConfig::default().epsilon_keys)]
     #[arg(value_parser = parse_epsilon, allow_negative_numbers = true)]
     epsilon: f64,
@@ -82,31 +82,31 @@ pub(crate) struct BudgetArguments {
     #[arg(value_parser = parse_key, allow_negative_numbers = true)]
     seed: u64,
 
-    /// A folder for budget.csv and budget.svg: a new or empty one, or one of a former run, whose
+    /// Folder for budget.csv and budget.svg; must be new, empty, or from an earlier run, whose
     /// files are replaced
-    #[arg(long, value_name = "FOLDER")]
-    out: Option<PathBuf>,
+    #[arg(long, alias = "out", value_name = "DIR")]
+    to: Option<PathBuf>,
 
     #[command(flatten)]
     output: OutputArgument,
 }
 
 fn parse_percent(text: &str) -> Result<f64, &'static str> {
-    // Which of them make sense is said by whoever takes them.
+    // The benchmark checks whether the values make sense.
     text.parse()
         .map_err(|_| "expected a percentage, such as 25 or 0.5")
 }
 
-/// Measures every budget. Wrong and missing answers end with status 1.
+/// Measures every budget. Wrong and missing results end with status 1.
 pub(super) fn run(rdma: &RdmaArguments, arguments: &BudgetArguments) -> anyhow::Result<Ending> {
     let mut config = config(arguments);
     config.table.verbs = rdma.into();
     config
         .validate()
         .map_err(|error| BadArgument(error.to_string()))?;
-    // Found out before minutes of work, not after.
+    // Checked before minutes of work, not after.
     let names = [CSV_NAME, SVG_NAME].map(str::to_owned);
-    let folder = match &arguments.out {
+    let folder = match &arguments.to {
         Some(path) => Some(Folder::claim(WRITER, path, &names)?),
         None => None,
     };
@@ -151,17 +151,17 @@ fn config(arguments: &BudgetArguments) -> BudgetConfig {
     }
 }
 
-/// Progress on stderr, each budget on stdout as soon as it is measured.
+/// Shows progress on stderr, and prints each budget on stdout as soon as it is measured.
 struct Screen<'a> {
     config: &'a BudgetConfig,
     format: OutputFormat,
     bar: RefCell<ProgressBar>,
-    /// What became of printing.
+    /// Result of printing: the first error, if any.
     printed: RefCell<anyhow::Result<()>>,
 }
 
 impl Screen<'_> {
-    /// Prints what is behind the bar, and goes on no more after the first error.
+    /// Prints text above the progress bar. Does nothing after the first error.
     fn print(&self, text: impl FnOnce() -> anyhow::Result<String>) {
         let mut printed = self.printed.borrow_mut();
         if printed.is_ok() {

@@ -1,4 +1,4 @@
-//! `farleaf bench calls`: what a call of the memory node costs, beside a plain echo.
+//! `farleaf bench calls`: cost of a call of the memory node, compared with a plain echo.
 
 use std::cell::RefCell;
 
@@ -11,27 +11,27 @@ use crate::arguments::{COMMIT, OutputArgument, RdmaArguments};
 use crate::failure::{BadArgument, Ending};
 use crate::output::{OutputFormat, print};
 use crate::private_files;
-use crate::quantity::parse_positive_count;
+use farleaf_bench::quantity::parse_positive_count;
 
-/// What to measure. The defaults are [`CallsConfig`]'s.
+/// Options of the benchmark. The defaults are [`CallsConfig`]'s.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct CallsArguments {
-    /// Fabrics: `shm`, `tcp`, `mem`, `verbs`; several with commas
+    /// Fabrics: `shm`, `tcp`, `mem`, `verbs`; separate several with commas
     #[arg(long, value_name = "FABRICS", value_delimiter = ',')]
     #[arg(default_values_t = CallsConfig::default().fabrics)]
     fabric: Vec<FabricKind>,
 
-    /// Calls that the thread keeps in flight; several with commas
+    /// Calls that the thread keeps in flight; separate several with commas
     #[arg(long, value_name = "COUNTS", value_delimiter = ',')]
     #[arg(default_values_t = CallsConfig::default().in_flight)]
     in_flight: Vec<u32>,
 
-    /// Calls of a round, such as 20000 or 20k
+    /// Calls per round, such as 20000 or 20k
     #[arg(long, value_name = "COUNT", default_value_t = CallsConfig::default().operations)]
     #[arg(value_parser = parse_positive_count, allow_negative_numbers = true)]
     operations: u64,
 
-    /// Rounds, in each of which all take their turn
+    /// Number of rounds; every variant runs once in each round
     #[arg(long, value_name = "COUNT", default_value_t = CallsConfig::default().rounds)]
     rounds: u32,
 
@@ -39,7 +39,7 @@ pub(crate) struct CallsArguments {
     output: OutputArgument,
 }
 
-/// Measures. Wrong answers end with status 1.
+/// Runs the benchmark. Wrong replies end with status 1.
 pub(super) fn run(rdma: &RdmaArguments, arguments: &CallsArguments) -> anyhow::Result<Ending> {
     let config = CallsConfig {
         fabrics: arguments.fabric.clone(),
@@ -69,10 +69,10 @@ pub(super) fn run(rdma: &RdmaArguments, arguments: &CallsArguments) -> anyhow::R
     })
 }
 
-/// Each row on stdout as soon as it is measured.
+/// Prints each row on stdout as soon as it is measured.
 struct Screen {
     format: OutputFormat,
-    /// What became of printing.
+    /// Result of printing: the first error, if any.
     printed: RefCell<anyhow::Result<()>>,
 }
 

@@ -1,4 +1,4 @@
-//! `farleaf bench costs`: what each operation costs with each search layer, by the counters.
+//! `farleaf bench costs`: cost of each operation with each search layer, from the counters.
 
 use std::cell::RefCell;
 use std::str::FromStr;
@@ -16,14 +16,14 @@ use crate::failure::{BadArgument, Ending};
 use crate::output::{OutputFormat, print};
 use crate::private_files;
 use crate::progress::count_bar;
-use crate::quantity::{parse_key, parse_positive_count};
 use crate::table_options::{parse_epsilon, parse_fill, parse_slots};
+use farleaf_bench::quantity::{parse_key, parse_positive_count};
 
-/// What to count. The defaults are [`CostsConfig`]'s.
+/// Options of the benchmark. The defaults are [`CostsConfig`]'s.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct CostsArguments {
     /// Search layers: `learned`, `rolex`, `rf-tree`, `fg`, `sherman`, `cell`, `xstore`, `rpc` or
-    /// `all`; several with commas
+    /// `all`; separate several with commas
     #[arg(
         long,
         value_name = "LAYERS",
@@ -32,7 +32,7 @@ pub(crate) struct CostsArguments {
     )]
     index: Vec<LayerChoice>,
 
-    /// Fabric: `shm` for shared memory, `mem` for memory of this process
+    /// Fabric: `shm` (shared memory) or `mem` (memory of this process)
     #[arg(long, default_value_t = RunConfig::default().fabric)]
     fabric: FabricKind,
 
@@ -41,26 +41,26 @@ pub(crate) struct CostsArguments {
     #[arg(value_parser = parse_positive_count, allow_negative_numbers = true)]
     records: u64,
 
-    /// Operations of each kind that are counted; at most as many as records
+    /// Operations of each kind to count; at most the number of records
     #[arg(long, value_name = "COUNT", default_value_t = CostsConfig::default().table.operations)]
     #[arg(value_parser = parse_positive_count, allow_negative_numbers = true)]
     operations: u64,
 
-    /// Keys: uniform, sequential, normal, lognormal, clustered or keys:FILE
+    /// Data set: uniform, sequential, normal, lognormal, clustered or keys:FILE
     #[arg(long, value_name = "NAME", default_value_t = RunConfig::default().dataset)]
     dataset: Dataset,
 
-    /// Records that a leaf can hold: 8, 12 or 16
+    /// Records per leaf: 8, 12 or 16
     #[arg(long, default_value_t = RunConfig::default().slots, value_parser = parse_slots)]
     #[arg(allow_negative_numbers = true)]
     slots: u64,
 
-    /// How full loading makes leaves, in percent, from 25 to 100
+    /// Fill factor of loaded leaves in percent, from 25 to 100
     #[arg(long, value_name = "PERCENT", default_value_t = RunConfig::default().fill_percent)]
     #[arg(value_parser = parse_fill, allow_negative_numbers = true)]
     fill: u8,
 
-    /// Error bound of the models in keys, from 0.5 to 1024
+    /// Error bound of the models, in keys, from 0.5 to 1024
     #[arg(long, value_name = "KEYS", default_value_t = RunConfig::default().epsilon_keys)]
     #[arg(value_parser = parse_epsilon, allow_negative_numbers = true)]
     epsilon: f64,
@@ -91,7 +91,7 @@ impl FromStr for LayerChoice {
     }
 }
 
-/// Counts with every layer. Wrong and missing answers end with status 1.
+/// Counts with every search layer. Wrong and missing results end with status 1.
 pub(super) fn run(rdma: &RdmaArguments, arguments: &CostsArguments) -> anyhow::Result<Ending> {
     let mut config = config(arguments);
     config.table.verbs = rdma.into();
@@ -139,16 +139,16 @@ fn config(arguments: &CostsArguments) -> CostsConfig {
     }
 }
 
-/// Progress on stderr, each row on stdout as soon as it is counted.
+/// Shows progress on stderr, and prints each row on stdout as soon as it is counted.
 struct Screen {
     format: OutputFormat,
     bar: RefCell<ProgressBar>,
-    /// What became of printing.
+    /// Result of printing: the first error, if any.
     printed: RefCell<anyhow::Result<()>>,
 }
 
 impl Screen {
-    /// Prints what is behind the bar, and goes on no more after the first error.
+    /// Prints text above the progress bar. Does nothing after the first error.
     fn print(&self, text: impl FnOnce() -> anyhow::Result<String>) {
         let mut printed = self.printed.borrow_mut();
         if printed.is_ok() {

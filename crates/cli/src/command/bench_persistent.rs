@@ -1,5 +1,4 @@
-//! `farleaf bench ycsb` on persistent tables: what their options are, and what does not go with
-//! them.
+//! Options of `farleaf bench ycsb` on persistent tables, and conflicts between them.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -16,23 +15,23 @@ use crate::arguments::PoolArguments;
 use crate::cluster_options::{DurabilityArgument, EngineName};
 use crate::scratch::Scratch;
 
-/// Where a benchmark's table is, and how it is made if it is persistent.
+/// Storage engine of a benchmark's table, and the options of a persistent one.
 #[derive(Clone, Debug, Args)]
 pub(super) struct PersistentBenchArguments {
-    /// Where records are: `memory`, in a pool; `lsm`, on the disks of servers, which is a
-    /// persistent table: of servers of its own, or of a cluster with --cluster [default: lsm with
-    /// --cluster, memory without]
+    /// Storage engine: `memory` (a pool) or `lsm` (a persistent table, on servers that the
+    /// benchmark starts, or on a cluster with --cluster) [default: lsm with --cluster, otherwise
+    /// memory]
     #[arg(long, value_enum, value_name = "ENGINE", hide_possible_values = true)]
     engine: Option<EngineName>,
 
-    /// Of a persistent table: how many servers have each record, 1 to 15; own servers are as many
+    /// Persistent tables: number of replicas, 1 to 15; the benchmark starts as many servers
     /// [default: 3]
     #[arg(long, value_name = "COUNT", allow_negative_numbers = true)]
     #[arg(value_parser = clap::value_parser!(u8).range(1..=REPLICA_COUNT_MAX as i64 - 1))]
     replicas: Option<u8>,
 
-    /// Of a persistent table: regions that it is cut into, each with as many records, 1 to 117
-    /// [default: as many as replicas]
+    /// Persistent tables: number of regions, each with an equal share of the records, 1 to 117
+    /// [default: the number of replicas]
     #[arg(long, value_name = "COUNT", allow_negative_numbers = true)]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=REGION_COUNT_MAX as i64))]
     regions: Option<u16>,
@@ -40,30 +39,30 @@ pub(super) struct PersistentBenchArguments {
     #[command(flatten)]
     durability: DurabilityArgument,
 
-    /// Of own servers: how much a region gathers in memory before it is written as a tree, at the
-    /// latest after four times as much of its log; half as much of the log's end, with the values,
-    /// stays in memory besides [default: 64MiB]
+    /// Servers that the benchmark starts: size of a region's write buffer (L0), as for `region
+    /// serve` [default: 64MiB]
     #[arg(long, value_name = "SIZE", value_parser = parse_l0_size)]
     #[arg(allow_negative_numbers = true)]
     l0_size: Option<u64>,
 
-    /// Of own servers: where their files are while it runs [default: the system's temporary
-    /// directory]
-    #[arg(long, value_name = "DIRECTORY")]
+    /// Servers that the benchmark starts: folder for their files while it runs [default: the
+    /// system's temporary directory]
+    #[arg(long, value_name = "DIR")]
     directory: Option<PathBuf>,
 }
 
-/// Whether a run is on a persistent table.
+/// Returns whether a run uses a persistent table.
 pub(super) fn is_persistent(ycsb: &ArgMatches) -> bool {
     has_cluster(ycsb) || ycsb.get_one("engine") == Some(&EngineName::Lsm)
 }
 
-/// That of the environment stands there for commands which do not fill a table of their own.
+/// Returns whether `--cluster` is on the command line. An address in the environment is meant for
+/// commands that do not fill a table of their own.
 fn has_cluster(ycsb: &ArgMatches) -> bool {
     ycsb.value_source("cluster") == Some(ValueSource::CommandLine)
 }
 
-/// An option that does not go with where the table is to be, and what to do about it.
+/// Returns an error message for an option that does not fit the storage engine.
 pub(super) fn misplaced_option(ycsb: &ArgMatches) -> Option<String> {
     let is_given = |option: &&str| ycsb.value_source(option) == Some(ValueSource::CommandLine);
     let first = |options: &[&'static str]| {
@@ -117,7 +116,8 @@ pub(super) fn misplaced_option(ycsb: &ArgMatches) -> Option<String> {
 }
 
 impl PersistentBenchArguments {
-    /// Whether the table is persistent, and how it is made then; nothing is asked or made yet.
+    /// Returns the options of a persistent table; `None` if the table is not persistent. Contacts
+    /// no server and creates nothing.
     pub(super) fn config(&self, pool: &PoolArguments) -> Option<PersistentConfig> {
         if pool.cluster.is_none() && self.engine != Some(EngineName::Lsm) {
             return None;
@@ -148,8 +148,8 @@ impl PersistentBenchArguments {
     }
 }
 
-/// Opens the cluster whose servers are meant, or makes a directory for the files of own ones, which
-/// must be there as long as they are.
+/// Opens the given cluster, or creates a directory for the files of the benchmark's own servers,
+/// which must exist as long as they run.
 pub(super) fn prepare(
     config: &mut PersistentConfig,
     pool: &PoolArguments,
@@ -158,14 +158,14 @@ pub(super) fn prepare(
     let connection_count = thread_count.saturating_mul(config.replicas as u64);
     if let Some(address) = &pool.cluster {
         allow_descriptors(connection_count);
-        // A benchmark of a cluster that is away fails at once.
+        // A benchmark fails at once if its cluster is unavailable.
         let opened = open_patiently(pool, address, Duration::ZERO)?;
         config.servers = ServersConfig::Cluster(opened.cluster);
     }
     let ServersConfig::Own { directory, .. } = &mut config.servers else {
         return Ok(None);
     };
-    // Both ends of each are in this process.
+    // Both ends of each connection are in this process.
     allow_descriptors(connection_count.saturating_mul(2));
     let scratch = Scratch::in_directory(directory)?;
     scratch.path().clone_into(directory);

@@ -20,24 +20,24 @@ use crate::failure::{BadArgument, Ending};
 use crate::output::{OutputFormat, print};
 use crate::private_files;
 use crate::progress::count_bar;
-use crate::quantity::{parse_count, parse_key, parse_positive_count};
 use crate::scratch::Scratch;
+use farleaf_bench::quantity::{parse_count, parse_key, parse_positive_count};
 
-/// What to run. The defaults are [`ReplicationConfig`]'s.
+/// Options of the benchmark. The defaults are [`ReplicationConfig`]'s.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ReplicationArguments {
-    /// Kinds of replication: `none`, `sent` (Send-Index: trees go to backups ready made), `built`
-    /// (Build-Index: backups make them themselves); several with commas
+    /// Kinds of replication: `none`, `sent` (Send-Index: the primary sends its trees) or `built`
+    /// (Build-Index: backups build them); separate several with commas
     #[arg(long, value_name = "KINDS", value_delimiter = ',')]
     #[arg(default_values_t = ReplicationConfig::default().kinds)]
     kind: Vec<ReplicationKind>,
 
-    /// Workloads after Load A, from A to D; several with commas
+    /// Workloads to run after Load A, from A to D; separate several with commas
     #[arg(long, value_name = "LETTERS", value_delimiter = ',')]
     #[arg(default_values_t = ReplicationConfig::default().workloads)]
     workload: Vec<WorkloadLetter>,
 
-    /// Size of values in bytes; or S, M or L (9, 99 or 999 bytes), or a mix of these: SD, MD or LD
+    /// Value size in bytes; or S, M, L (9, 99, 999 bytes), or a mix: SD, MD, LD
     #[arg(long, value_name = "SIZE", value_parser = parse_value_size)]
     #[arg(default_value_t = ReplicationConfig::default().value_size)]
     value_size: ValueSize,
@@ -47,59 +47,59 @@ pub(crate) struct ReplicationArguments {
     #[arg(value_parser = parse_positive_count, allow_negative_numbers = true)]
     records: u64,
 
-    /// Operations of each workload, all threads together
+    /// Operations of each workload, by all threads together
     #[arg(long, value_name = "COUNT", default_value_t = ReplicationConfig::default().operations)]
     #[arg(value_parser = parse_positive_count, allow_negative_numbers = true)]
     operations: u64,
 
-    /// Regions of which each server is primary; it is backup of as many
+    /// Regions that each server leads as primary; it backs up as many
     #[arg(long, value_name = "COUNT", default_value_t = ReplicationConfig::default().regions)]
     #[arg(allow_negative_numbers = true)]
     regions: u32,
 
-    /// Entries of a region's L0; few make many levels of few records
+    /// Entries of a region's L0; a small L0 makes many levels with few records
     #[arg(long, value_name = "COUNT", default_value_t = ReplicationConfig::default().l0_entries)]
     #[arg(value_parser = parse_positive_count, allow_negative_numbers = true)]
     l0_entries: u64,
 
-    /// How much larger a level is than the one above
+    /// Size ratio of adjacent levels
     #[arg(long, value_name = "TIMES")]
     #[arg(default_value_t = ReplicationConfig::default().growth_factor)]
     #[arg(allow_negative_numbers = true)]
     growth_factor: u64,
 
-    /// Threads of clients, which call the servers directly
+    /// Client threads, which call the servers directly
     #[arg(long, value_name = "COUNT")]
     #[arg(default_value_t = ReplicationConfig::default().threads as u64)]
     #[arg(value_parser = parse_positive_count, allow_negative_numbers = true)]
     threads: u64,
 
-    /// Threads of each server that do background work of its primaries; as many serve its backups
+    /// Background threads of each server for its primaries; as many serve its backups
     #[arg(long, value_name = "COUNT")]
     #[arg(default_value_t = ReplicationConfig::default().background as u64)]
     #[arg(value_parser = parse_positive_count, allow_negative_numbers = true)]
     background: u64,
 
-    /// When puts return: `memory`, in that of all replicas, or `sync`, on the devices of all
+    /// When a put returns: when all replicas have it in `memory`, or on their devices (`sync`)
     #[arg(long, default_value_t = ReplicationConfig::default().promise)]
     promise: Promise,
 
-    /// Between the servers: `mem` for memory of this process, `tcp` for loopback
+    /// Fabric between the servers: `mem` (memory of this process) or `tcp` (loopback)
     #[arg(long, default_value_t = ReplicationConfig::default().fabric)]
     fabric: ReplicationFabric,
 
-    /// Rounds, in each of which all kinds take their turn
+    /// Number of rounds; every kind runs once in each round
     #[arg(long, value_name = "COUNT", default_value_t = ReplicationConfig::default().rounds)]
     #[arg(allow_negative_numbers = true)]
     rounds: u32,
 
-    /// Records to look up in promoted backups after each run, beside their primaries; 0 for none
+    /// Records to compare between promoted backups and their primaries after each run; 0 for none
     #[arg(long, value_name = "COUNT", default_value_t = ReplicationConfig::default().check_records)]
     #[arg(value_parser = parse_count, allow_negative_numbers = true)]
     check_records: u64,
 
-    /// Where the servers' files are while it runs [default: the system's temporary directory]
-    #[arg(long, value_name = "DIRECTORY")]
+    /// Folder for the servers' files while it runs [default: the system's temporary directory]
+    #[arg(long, value_name = "DIR")]
     directory: Option<PathBuf>,
 
     /// Seed of the requests
@@ -156,7 +156,7 @@ fn config(arguments: &ReplicationArguments) -> ReplicationConfig {
         regions: arguments.regions,
         l0_entries: arguments.l0_entries,
         growth_factor: arguments.growth_factor,
-        // More than can be counted is refused like anything else that is too many.
+        // A number that is too large becomes the maximum, which the benchmark rejects.
         threads: usize::try_from(arguments.threads).unwrap_or(usize::MAX),
         background: usize::try_from(arguments.background).unwrap_or(usize::MAX),
         promise: arguments.promise,
@@ -172,15 +172,15 @@ fn config(arguments: &ReplicationArguments) -> ReplicationConfig {
     }
 }
 
-/// Progress on stderr; with JSON, each row on stdout as soon as its run is over.
+/// Shows progress on stderr; with JSON, prints each row on stdout as soon as its run is over.
 struct Screen {
     format: OutputFormat,
     bar: RefCell<ProgressBar>,
-    /// What became of printing.
+    /// Result of printing: the first error, if any.
     printed: RefCell<anyhow::Result<()>>,
 }
 
-/// A row or a ratio as JSON.
+/// Row or ratio as JSON.
 #[derive(Serialize)]
 struct Line<'a, T> {
     record: &'static str,
@@ -197,7 +197,7 @@ impl Screen {
         }
     }
 
-    /// The first error of printing.
+    /// Returns the first error of printing.
     fn end(&self) -> anyhow::Result<()> {
         self.bar.borrow().finish_and_clear();
         self.printed.replace(Ok(()))

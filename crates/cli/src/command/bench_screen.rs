@@ -1,35 +1,26 @@
-//! What `farleaf bench ycsb` shows while it runs, and what it prints.
+//! Progress and output of `farleaf bench ycsb`.
 
 use std::cell::RefCell;
 
-use clap::ValueEnum;
 use farleaf_bench::report::{RunReport, run_table, to_json_lines};
 use farleaf_bench::runner::{Phase, ProgressSink};
 use farleaf_bench::workload::WorkloadLetter;
 use indicatif::ProgressBar;
 
 use crate::log::say;
-use crate::output::print;
+use crate::output::{OutputFormat, print};
 use crate::progress::count_bar;
 
-/// How reports are printed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub(super) enum ReportFormat {
-    #[default]
-    Table,
-    Json,
-}
-
-/// Progress on stderr, each report on stdout as soon as it is there.
+/// Shows progress on stderr, and prints each report on stdout as soon as it is complete.
 pub(super) struct Screen {
-    format: ReportFormat,
+    format: OutputFormat,
     bar: RefCell<ProgressBar>,
-    /// What became of printing.
+    /// Result of printing: the first error, if any.
     printed: RefCell<anyhow::Result<()>>,
 }
 
 impl Screen {
-    pub(super) fn new(format: ReportFormat) -> Self {
+    pub(super) fn new(format: OutputFormat) -> Self {
         Self {
             format,
             bar: RefCell::new(ProgressBar::hidden()),
@@ -41,15 +32,15 @@ impl Screen {
         self.bar.borrow().finish_and_clear();
     }
 
-    /// The first error of printing, once.
+    /// Returns the first error of printing, once.
     pub(super) fn printed(&self) -> anyhow::Result<()> {
         self.printed.replace(Ok(()))
     }
 
     fn text(&self, report: &RunReport) -> anyhow::Result<String> {
         Ok(match self.format {
-            ReportFormat::Json => to_json_lines(std::slice::from_ref(report))?,
-            ReportFormat::Table => run_table(report) + "\n",
+            OutputFormat::Json => to_json_lines(std::slice::from_ref(report))?,
+            OutputFormat::Text => run_table(report) + "\n",
         })
     }
 }

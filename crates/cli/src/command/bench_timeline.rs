@@ -1,7 +1,7 @@
-//! `farleaf bench timeline`: a table watched while it grows, shrinks or moves.
+//! `farleaf bench timeline`: measures a table while it grows, shrinks or moves.
 
 use std::cell::RefCell;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -22,101 +22,102 @@ use crate::log::say;
 use crate::output::{OutputFormat, print};
 use crate::private_files;
 use crate::progress::count_bar;
-use crate::quantity::{parse_count, parse_key, parse_positive_count, parse_size};
 use crate::table_options::{parse_epsilon, parse_fill, parse_slots};
+use farleaf_bench::quantity::{parse_count, parse_key, parse_positive_count, parse_size};
 
-/// The command that a folder of files belongs to.
+/// Name of the command that owns a folder of results.
 const WRITER: &str = "farleaf bench timeline";
 
-/// Keys of a table that is loaded first, and of a growing one at the end.
+/// Default numbers of keys: loaded before the table changes (`FROM`), and in a growing table at the
+/// end (`TO`).
 const FROM: u64 = 1_000_000;
 const TO: u64 = 4_000_000;
 const DELETE_PERCENT: u8 = 90;
 
-/// What to watch. The defaults are [`TimelineConfig`]'s.
+/// Options of the benchmark. The defaults are [`TimelineConfig`]'s.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct TimelineArguments {
-    /// What becomes of the table: it grows by `uniform`, `ascending`, `descending` or `clustered`
-    /// keys; it moves (`window`: keys are put above all others and deleted from below); or it
-    /// shrinks (`shrink`: keys are deleted at random)
+    /// How the table changes. It grows by `uniform`, `ascending`, `descending` or `clustered` keys;
+    /// `window` inserts above all keys and deletes from below; `shrink` deletes random keys
     #[arg(long, value_name = "NAME", default_value = "uniform")]
     #[arg(value_parser = parse_pattern)]
     pattern: Pattern,
 
-    /// Keys that are loaded first; 0: all are put [default: 1M; not with `window`]
-    #[arg(long, value_name = "COUNT", value_parser = parse_count, allow_negative_numbers = true)]
-    from: Option<u64>,
+    /// Keys to load before the table changes; 0 to put all of them one by one [default: 1M; not
+    /// with `window`]
+    #[arg(long, alias = "from", value_name = "COUNT", value_parser = parse_count)]
+    #[arg(allow_negative_numbers = true)]
+    first_keys: Option<u64>,
 
     /// Keys at the end [default: 4M; only for a table that grows]
     #[arg(long, value_name = "COUNT", value_parser = parse_count, allow_negative_numbers = true)]
-    to: Option<u64>,
+    last_keys: Option<u64>,
 
-    /// Keys that are there all the time [default: 1M; only with `window`]
+    /// Keys in the table at any time [default: 1M; only with `window`]
     #[arg(long, value_name = "COUNT", value_parser = parse_positive_count)]
     #[arg(allow_negative_numbers = true)]
     keys: Option<u64>,
 
-    /// Keys that are put, and as many deleted [default: 4M; only with `window`]
+    /// Keys to insert, and as many to delete [default: 4M; only with `window`]
     #[arg(long, value_name = "COUNT", value_parser = parse_positive_count)]
     #[arg(allow_negative_numbers = true)]
     inserts: Option<u64>,
 
-    /// Share of the keys that is deleted, in percent, from 1 to 99 [default: 90; only with
-    /// `shrink`]
+    /// Share of the keys to delete, in percent, from 1 to 99 [default: 90; only with `shrink`]
     #[arg(long, value_name = "PERCENT", allow_negative_numbers = true)]
     delete: Option<u8>,
 
-    /// Search layers: `learned`, `rolex`, or both with a comma, one after the other
+    /// Search layers: `learned`, `rolex`, or both separated by a comma, measured one after the
+    /// other
     #[arg(long, value_name = "LAYERS", value_delimiter = ',')]
     #[arg(default_values_t = [TimelineConfig::default().layer])]
     index: Vec<LayerKind>,
 
-    /// Fabric: `shm` for shared memory, `mem` for memory of this process
+    /// Fabric: `shm` (shared memory) or `mem` (memory of this process)
     #[arg(long, default_value_t = TimelineConfig::default().fabric)]
     fabric: FabricKind,
 
-    /// Size of the pool, such as 512MiB [default: enough for every key in half-full leaves, twice]
+    /// Size of the pool, such as 512MiB [default: twice the space of all keys in half-full leaves]
     #[arg(long, value_parser = parse_size, allow_negative_numbers = true)]
     size: Option<u64>,
 
-    /// Threads of the pool's node that retrain: 1, or 0 for none
+    /// Retraining threads of the memory node: 1, or 0 for none
     #[arg(long, value_name = "COUNT", allow_negative_numbers = true)]
     #[arg(default_value_t = TimelineConfig::default().retrain_threads)]
     retrain_threads: u32,
 
-    /// Threads, each with a session
+    /// Number of threads, each with its own session
     #[arg(long, value_name = "COUNT", value_parser = parse_positive_count)]
     #[arg(default_value_t = TimelineConfig::default().threads as u64)]
     #[arg(allow_negative_numbers = true)]
     threads: u64,
 
-    /// Share of gets of keys that are there, while there is something to write, in percent, from 0
-    /// to 99
+    /// Share of gets among the operations while keys are written, in percent, from 0 to 99
     #[arg(long, value_name = "PERCENT", default_value_t = TimelineConfig::default().reads_percent)]
     #[arg(allow_negative_numbers = true)]
     reads: u8,
 
-    /// How long threads go on reading when everything is written
+    /// Seconds to keep reading after the last write
     #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = parse_seconds)]
     #[arg(allow_negative_numbers = true)]
     settle: Duration,
 
-    /// How often to tell, from 0.1 on
+    /// Seconds between two lines of output, at least 0.1
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = parse_seconds)]
     #[arg(allow_negative_numbers = true)]
     interval: Duration,
 
-    /// Records that a leaf can hold: 8, 12 or 16
+    /// Records per leaf: 8, 12 or 16
     #[arg(long, default_value_t = TimelineConfig::default().slots, value_parser = parse_slots)]
     #[arg(allow_negative_numbers = true)]
     slots: u64,
 
-    /// How full loading makes leaves, in percent, from 25 to 100
+    /// Fill factor of loaded leaves in percent, from 25 to 100
     #[arg(long, value_name = "PERCENT", default_value_t = TimelineConfig::default().fill_percent)]
     #[arg(value_parser = parse_fill, allow_negative_numbers = true)]
     fill: u8,
 
-    /// Error bound of the models in keys, from 0.5 to 1024
+    /// Error bound of the models, in keys, from 0.5 to 1024
     #[arg(long, value_name = "KEYS", default_value_t = TimelineConfig::default().epsilon_keys)]
     #[arg(value_parser = parse_epsilon, allow_negative_numbers = true)]
     epsilon: f64,
@@ -126,16 +127,16 @@ pub(crate) struct TimelineArguments {
     #[arg(allow_negative_numbers = true)]
     seed: u64,
 
-    /// A folder for timeline.csv and timeline.svg: a new or empty one, or one of a former run,
-    /// whose files are replaced
-    #[arg(long, value_name = "FOLDER")]
-    out: Option<PathBuf>,
+    /// Folder for timeline.csv and timeline.svg; must be new, empty, or from an earlier run, whose
+    /// files are replaced
+    #[arg(long = "to", alias = "out", value_name = "DIR")]
+    to_folder: Option<PathBuf>,
 
     #[command(flatten)]
     output: OutputArgument,
 }
 
-/// What becomes of the table, without its sizes.
+/// Pattern by which the table changes, without its sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pattern {
     Growth(KeyOrder),
@@ -157,11 +158,11 @@ fn parse_seconds(text: &str) -> Result<Duration, &'static str> {
     let seconds: f64 = text
         .parse()
         .map_err(|_| "expected seconds, such as 1 or 0.5")?;
-    // Which lengths make sense is said by whoever takes them.
+    // The benchmark checks whether the length makes sense.
     Duration::try_from_secs_f64(seconds).map_err(|_| "expected seconds from 0 on")
 }
 
-/// Watches one table for each search layer. Wrong and missing answers and refused puts end with
+/// Measures one table for each search layer. Wrong and missing results and rejected puts end with
 /// status 1.
 pub(super) fn run(rdma: &RdmaArguments, arguments: &TimelineArguments) -> anyhow::Result<Ending> {
     let change = change(arguments)?;
@@ -174,9 +175,9 @@ pub(super) fn run(rdma: &RdmaArguments, arguments: &TimelineArguments) -> anyhow
             .validate()
             .map_err(|error| BadArgument(error.to_string()))?;
     }
-    // Found out before minutes of work, not after.
+    // Checked before minutes of work, not after.
     let names = [CSV_NAME, SVG_NAME].map(str::to_owned);
-    let folder = match &arguments.out {
+    let folder = match &arguments.to_folder {
         Some(path) => Some(Folder::claim(WRITER, path, &names)?),
         None => None,
     };
@@ -202,19 +203,27 @@ pub(super) fn run(rdma: &RdmaArguments, arguments: &TimelineArguments) -> anyhow
     })
 }
 
-/// What becomes of the table. An option that would be ignored is refused.
+/// Returns the change of the table. An option that would be ignored is an error.
 fn change(arguments: &TimelineArguments) -> Result<Change, BadArgument> {
+    // In older versions, `--to 4M` was the number of keys at the end.
+    let folder = arguments.to_folder.as_deref().and_then(Path::to_str);
+    if let Some(count) = folder.filter(|it| parse_count(it).is_ok()) {
+        return Err(BadArgument(format!(
+            "--to names the folder for the files; for {count} keys at the end, use --last-keys \
+             {count} (for a folder of that name, --to ./{count})"
+        )));
+    }
     let given = [
-        ("from", arguments.from.is_some()),
-        ("to", arguments.to.is_some()),
+        ("first-keys", arguments.first_keys.is_some()),
+        ("last-keys", arguments.last_keys.is_some()),
         ("keys", arguments.keys.is_some()),
         ("inserts", arguments.inserts.is_some()),
         ("delete", arguments.delete.is_some()),
     ];
     let (name, taken): (_, &[&str]) = match arguments.pattern {
-        Pattern::Growth(order) => (order.name(), &["from", "to"]),
+        Pattern::Growth(order) => (order.name(), &["first-keys", "last-keys"]),
         Pattern::Window => ("window", &["keys", "inserts"]),
-        Pattern::Shrink => ("shrink", &["from", "delete"]),
+        Pattern::Shrink => ("shrink", &["first-keys", "delete"]),
     };
     let needless = given.iter().find(|(option, is_given)| {
         let is_taken = taken.contains(option);
@@ -226,12 +235,12 @@ fn change(arguments: &TimelineArguments) -> Result<Change, BadArgument> {
             "--{option} cannot be used with --pattern {name}, which takes --{taken}"
         )));
     }
-    let from = arguments.from.unwrap_or(FROM);
+    let from = arguments.first_keys.unwrap_or(FROM);
     Ok(match arguments.pattern {
         Pattern::Growth(order) => Change::Growth {
             order,
             from,
-            to: arguments.to.unwrap_or(TO),
+            to: arguments.last_keys.unwrap_or(TO),
         },
         Pattern::Window => Change::Window {
             keys: arguments.keys.unwrap_or(FROM),
@@ -257,7 +266,7 @@ fn config(
         verbs: rdma.into(),
         size_bytes: arguments.size,
         retrain_threads: arguments.retrain_threads,
-        // More than can be counted is refused like anything else that is too many.
+        // A number that is too large becomes the maximum, which the benchmark rejects.
         threads: usize::try_from(arguments.threads).unwrap_or(usize::MAX),
         reads_percent: arguments.reads,
         interval: arguments.interval,
@@ -270,16 +279,16 @@ fn config(
     }
 }
 
-/// Progress on stderr, each interval on stdout as soon as it is over.
+/// Shows progress on stderr, and prints each interval on stdout as soon as it is over.
 struct Screen {
     format: OutputFormat,
     layer: LayerKind,
     bar: RefCell<ProgressBar>,
-    /// What became of printing.
+    /// Result of printing: the first error, if any.
     printed: RefCell<anyhow::Result<()>>,
 }
 
-/// An interval as JSON.
+/// Interval as JSON.
 #[derive(Serialize)]
 struct IntervalLine<'a> {
     kind: &'static str,
@@ -288,7 +297,7 @@ struct IntervalLine<'a> {
     interval: &'a Interval,
 }
 
-/// The total as JSON.
+/// Total as JSON.
 #[derive(Serialize)]
 struct TotalLine<'a> {
     kind: &'static str,
@@ -306,7 +315,7 @@ impl Screen {
         }
     }
 
-    /// The first error of printing.
+    /// Returns the first error of printing.
     fn end(&self) -> anyhow::Result<()> {
         self.bar.borrow().finish_and_clear();
         self.printed.replace(Ok(()))
@@ -333,7 +342,7 @@ impl Screen {
         }
     }
 
-    /// Prints what is behind the bar, and goes on no more after the first error.
+    /// Prints above the progress bar. Does nothing after the first error.
     fn print(&self, what: impl FnOnce() -> anyhow::Result<()>) {
         let mut printed = self.printed.borrow_mut();
         if printed.is_ok() {

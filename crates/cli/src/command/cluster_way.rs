@@ -1,4 +1,4 @@
-//! The way to a cluster and its tables.
+//! Opens clusters and their tables for commands.
 
 use std::time::Duration;
 
@@ -14,13 +14,13 @@ use super::string_table::StringTable;
 use crate::arguments::PoolArguments;
 use crate::failure::BadArgument;
 
-/// The coordinator's address; `option` is where it was given.
+/// Parses the coordinator's address; `option` names its source in error messages.
 pub(super) fn parse_address(option: &str, text: &str) -> Result<CoordinatorAddress, BadArgument> {
     let parsed = text.parse::<CoordinatorAddress>();
     parsed.map_err(|error| BadArgument(format!("{option}: {error}")))
 }
 
-/// Why a coordinator cannot be opened, as it is told to who has typed the command.
+/// Explains to the user why a coordinator cannot be opened.
 pub(super) fn not_opened(option: &str, error: OpenError) -> anyhow::Error {
     match error {
         OpenError::Directory { .. } | OpenError::NoEtcd { .. } => {
@@ -37,23 +37,24 @@ fn client_options(pool: &PoolArguments) -> anyhow::Result<ClientOptions> {
     })
 }
 
-/// A cluster, as `--cluster` says.
+/// Open cluster.
 pub(super) struct Opened {
     pub(super) cluster: Cluster,
-    /// As it was given.
+    /// Address, as given on the command line.
     pub(super) address: String,
 }
 
 const OPTION: &str = "--cluster";
 
-/// The cluster that `--cluster` says, for commands that read and write: its coordinator is waited
-/// for until it is there. Later the client asks it again by itself.
+/// Opens the cluster for commands that read and write. Waits until its coordinator can be reached;
+/// later the client retries by itself.
 pub(super) fn open_cluster(pool: &PoolArguments, address: &str) -> anyhow::Result<Opened> {
     let patience = Duration::from_secs(PATIENCE_DEFAULT_S.into());
     open(pool, address, (patience, Duration::ZERO))
 }
 
-/// The same; a coordinator that is away, now or later, is waited for each time for so long.
+/// Opens the cluster. Each time the coordinator cannot be reached, now or later, waits for it for
+/// this long.
 pub(super) fn open_patiently(
     pool: &PoolArguments,
     address: &str,
@@ -91,7 +92,7 @@ impl Opened {
         })
     }
 
-    /// Everything that the coordinator has, as of now. One round trip.
+    /// Returns all current records of the coordinator. Takes one round trip.
     pub(super) fn view(&self) -> anyhow::Result<View> {
         let snapshot = self.coordinator().range("");
         let snapshot = snapshot.map_err(|error| self.told(ClusterError::from(error)))?;
@@ -107,13 +108,13 @@ impl Opened {
     }
 }
 
-/// An error as it is told to who has typed the command.
+/// Converts an error of the client into a message for the user.
 pub(super) fn told(error: ClientError, address: &str) -> anyhow::Error {
     match error {
         ClientError::Cluster(ClusterError::NoTable(name)) | ClientError::TableGone { name } => {
             anyhow::anyhow!(
-                "there is no table '{name}' in the cluster at {address}; `farleaf table list` \
-                 shows what there is"
+                "there is no table '{name}' in the cluster at {address}; create it with `farleaf table \
+                 create {name}`, or see `farleaf table list`"
             )
         }
         ClientError::Cluster(ClusterError::TableExists(name)) => {

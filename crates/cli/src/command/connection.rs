@@ -1,4 +1,4 @@
-//! The way to a pool and a table that most commands begin with.
+//! Opens pools and tables for commands.
 
 use farleaf::{ConnectOptions, OperationKind, PartitionedPool, Pool, TlsClient};
 
@@ -7,7 +7,7 @@ use super::target::{AnyTable, Sessions};
 use crate::arguments::PoolArguments;
 use crate::failure::BadArgument;
 
-/// A session in the pool, or in each of several.
+/// Opens a session in the pool, or in each of several pools.
 pub(super) fn open_sessions(pool: &PoolArguments) -> anyhow::Result<Sessions> {
     let addresses = pool.addresses();
     if addresses.len() == 1 {
@@ -20,7 +20,7 @@ pub(super) fn open_sessions(pool: &PoolArguments) -> anyhow::Result<Sessions> {
     Ok(Sessions::Parts(pools.session()?))
 }
 
-/// The pool, where there can be only one.
+/// Opens the pool, for commands that support only one.
 pub(super) fn open_pool(pool: &PoolArguments) -> anyhow::Result<Pool> {
     if pool.addresses().len() > 1 {
         let message = format!("--pool {pool} names several pools, and this works with one");
@@ -30,7 +30,7 @@ pub(super) fn open_pool(pool: &PoolArguments) -> anyhow::Result<Pool> {
     Ok(Pool::open_with(&pool.pool, &connect_options(pool)?)?)
 }
 
-/// What a command cannot work with, though the library can.
+/// Rejects addresses that commands do not support, though the library does.
 fn check_address(pool: &PoolArguments, address: &str) -> anyhow::Result<()> {
     if address.starts_with("mem:") {
         let message = "a 'mem:' pool is gone with the process that made it, so there is nothing in \
@@ -51,7 +51,7 @@ fn check_address(pool: &PoolArguments, address: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// How nodes on the network are connected to.
+/// Returns the options for connections to nodes on the network.
 pub(super) fn connect_options(pool: &PoolArguments) -> anyhow::Result<ConnectOptions> {
     let tls = pool.tls_ca.as_deref().map(TlsClient::from_file);
     Ok(ConnectOptions {
@@ -63,8 +63,8 @@ pub(super) fn connect_options(pool: &PoolArguments) -> anyhow::Result<ConnectOpt
     })
 }
 
-/// A session in the pool, or in each of several, and a table of them; or a table of a cluster,
-/// where there are no sessions.
+/// Opens a table, and a session in its pool or in each of several pools. A table of a cluster has
+/// no sessions.
 pub(super) fn open_table(
     pool: &PoolArguments,
     name: &str,
@@ -78,7 +78,7 @@ pub(super) fn open_table(
     Ok((Some(sessions), table))
 }
 
-/// Tells the log what the sessions have cost so far, for `-v`.
+/// Logs the costs of the sessions so far, for `-v`.
 pub(super) fn log_costs(sessions: Option<&Sessions>) {
     let Some(sessions) = sessions else {
         return;

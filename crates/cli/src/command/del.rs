@@ -1,4 +1,4 @@
-//! `farleaf del`.
+//! `farleaf del`: removes keys.
 
 use std::ffi::OsString;
 
@@ -14,13 +14,13 @@ use crate::command::connection::{log_costs, open_table};
 use crate::failure::{BadArgument, Ending};
 use crate::log::say;
 use crate::output::print;
-use crate::quantity::count;
 use crate::strings::EncodingArguments;
+use farleaf_bench::quantity::count;
 
-/// What to remove.
+/// Keys to remove.
 #[derive(Debug, Args)]
 pub(crate) struct DelArguments {
-    /// The keys
+    /// Keys
     #[arg(
         value_name = "KEY",
         required_unless_present = "prefix",
@@ -29,7 +29,7 @@ pub(crate) struct DelArguments {
     #[arg(allow_negative_numbers = true)]
     keys: Vec<OsString>,
 
-    /// Of bytes: remove all keys that begin with this
+    /// Tables of bytes: remove all keys with this prefix
     #[arg(long, allow_negative_numbers = true)]
     prefix: Option<OsString>,
 
@@ -43,8 +43,7 @@ pub(crate) struct DelArguments {
     table: TableArgument,
 }
 
-/// Removes the keys one after the other and tells what each was; a key that was absent is told on
-/// stderr.
+/// Removes the keys one by one and prints their values. Absent keys are reported on stderr.
 pub(crate) fn run(pool: &PoolArguments, arguments: &DelArguments) -> anyhow::Result<Ending> {
     let (sessions, table) = open_table(pool, &arguments.table.table)?;
     let table = table.with_durability(arguments.durability);
@@ -65,7 +64,7 @@ fn delete_words(table: &WordTable, arguments: &DelArguments) -> anyhow::Result<E
     refuse_for_words(table, [arguments.encoding.given(), prefix])?;
     let mut ending = Ending::Done;
     for key in words_of(table, "key", &arguments.keys)? {
-        // Told at once: it is done, whatever becomes of the next one.
+        // Printed at once, because it is done, even if the next one fails.
         if let Some(previous) = table.delete(key)? {
             print(format_args!("deleted {key}, value {previous} before\n"))?;
         } else {
@@ -106,7 +105,7 @@ fn delete_prefix(
 ) -> anyhow::Result<Ending> {
     let name = table.name();
     if prefix.is_empty() {
-        // What an unset variable leaves of `--prefix "$PREFIX"` must not empty a table.
+        // An unset variable in `--prefix "$PREFIX"` must not empty a table.
         let message = format!(
             "--prefix is empty, and all keys begin so; `farleaf table drop {name}` drops the table"
         );

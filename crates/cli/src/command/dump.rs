@@ -1,11 +1,11 @@
-//! `farleaf dump`: all records of a table, as `load` reads them.
+//! `farleaf dump`: prints all records of a table in a format that `load` reads.
 
 use clap::Args;
 use farleaf::Record;
 
 use super::scan::WordRecord;
 use super::string_table::StringTable;
-use super::target::AnyTable;
+use super::target::{AnyTable, refuse_for_words};
 use crate::arguments::{PoolArguments, TableArgument};
 use crate::command::connection::{log_costs, open_table};
 use crate::failure::Ending;
@@ -13,27 +13,31 @@ use crate::output::{Lines, OutputFormat};
 use crate::records::FileFormat;
 use crate::strings::{EncodingArguments, ShownRecord, ShownValue};
 
-/// What to print, and how.
+/// Arguments of `farleaf dump`.
 #[derive(Debug, Args)]
 pub(crate) struct DumpArguments {
-    /// Format: `tsv`, key, tab and value, with escapes where they are strings; or `json`, an
-    /// object a line
+    /// Format of a line: `tsv` (key, tab, value, with escapes for bytes) or `json` (an object)
     #[arg(long, value_enum, default_value_t, hide_possible_values = true)]
     format: FileFormat,
+
+    #[command(flatten)]
+    encoding: EncodingArguments,
 
     #[command(flatten)]
     table: TableArgument,
 }
 
-/// Prints all records by ascending key. Not a snapshot, as a scan is none.
+/// Prints all records in ascending key order. Like a scan, not a snapshot.
 pub(crate) fn run(pool: &PoolArguments, arguments: &DumpArguments) -> anyhow::Result<Ending> {
     let (sessions, table) = open_table(pool, &arguments.table.table)?;
     let mut lines = Lines::new(match arguments.format {
-        FileFormat::Tsv => OutputFormat::Text,
+        FileFormat::Tsv | FileFormat::RawTsv | FileFormat::HexTsv => OutputFormat::Text,
         FileFormat::Json => OutputFormat::Json,
     });
+    let encoding = arguments.encoding;
     match &table {
         AnyTable::Words(table) => {
+            refuse_for_words(table, [encoding.given()])?;
             for record in table.range(0..=u64::MAX) {
                 let (key, value) = record?;
                 let object = WordRecord {
@@ -47,13 +51,13 @@ pub(crate) fn run(pool: &PoolArguments, arguments: &DumpArguments) -> anyhow::Re
             let mut records = table.range(b"", None);
             while let Some(record) = records.next_in_place() {
                 let (key, value) = record?;
-                dump_strings(&mut lines, key, value)?;
+                dump_strings(&mut lines, encoding, key, value)?;
             }
         }
         AnyTable::Bytes(table) => {
             for record in table.records((b"", None), false, false) {
                 let Record { key, value } = record?;
-                dump_strings(&mut lines, &key, &value)?;
+                dump_strings(&mut lines, encoding, &key, &value)?;
             }
         }
     }
@@ -62,9 +66,14 @@ pub(crate) fn run(pool: &PoolArguments, arguments: &DumpArguments) -> anyhow::Re
     Ok(Ending::Done)
 }
 
-fn dump_strings(lines: &mut Lines, key: &[u8], value: &[u8]) -> anyhow::Result<()> {
+fn dump_strings(
+    lines: &mut Lines,
+    encoding: EncodingArguments,
+    key: &[u8],
+    value: &[u8],
+) -> anyhow::Result<()> {
     let shown = ShownRecord {
-        encoding: EncodingArguments::default(),
+        encoding,
         key,
         value: ShownValue::Present(value),
     };

@@ -1,5 +1,5 @@
-//! `farleaf figures`: the figures of papers, over modelled NICs (`figures talos`, which is
-//! measured, is in `figures_talos`).
+//! `farleaf figures`: figures of papers over modeled NICs. `figures_talos` has `figures talos`,
+//! which is measured.
 
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
@@ -20,9 +20,9 @@ use crate::command::sim_seeds::parse_threads;
 use crate::failure::{BadArgument, Ending};
 use crate::output::print;
 use crate::progress::count_bar;
-use crate::quantity::count;
+use farleaf_bench::quantity::count;
 
-/// Whose figures.
+/// Paper whose figures to draw.
 #[derive(Debug, Args)]
 pub(crate) struct FiguresArguments {
     #[command(subcommand)]
@@ -31,49 +31,60 @@ pub(crate) struct FiguresArguments {
 
 #[derive(Debug, Subcommand)]
 enum FiguresCommand {
-    /// Draw the figures of ROLEX (FAST'23): a folder with CSV, SVG and one page, index.html. Real
-    /// code over modelled NICs, in virtual time: no number is of hardware
+    /// Draw the figures of ROLEX (FAST'23) from the real code over modeled NICs in virtual time, as
+    /// CSV, SVG and one page, index.html
     Rolex(RunArguments),
-    /// Draw the figures of RF-tree: the same for its layer, Sherman's, a tree without a cache, and
-    /// this project's own, on two servers that are compute and memory nodes at once
+    /// Draw the figures of RF-tree over modeled NICs: its layer, Sherman's, a tree without a cache,
+    /// and `learned`, on two servers that are compute and memory nodes at once
     RfTree(RunArguments),
-    /// Draw the figures of XStore (OSDI'20): the same for its layer, a server that executes all
-    /// operations (`rpc`), trees, and this project's own
+    /// Draw the figures of XStore (OSDI'20) over modeled NICs: its layer, a server that executes
+    /// all operations (`rpc`), trees, and `learned`
     Xstore(RunArguments),
-    /// Draw what figures 5 to 10 of Talos are about: trees sent to backups, trees built by them,
-    /// and no replication. Real runs of two servers on this machine, not modelled
+    /// Draw figures 5 to 10 of Talos from real runs of two servers on this machine: trees sent,
+    /// trees built, and no replication
     Talos(TalosArguments),
 }
 
-/// Which experiments, how large, and where to.
+/// Experiments, their size, and the output folder.
 #[derive(Debug, Args)]
 pub(crate) struct RunArguments {
-    /// A small size, for a look: some two minutes instead of many
+    /// Run a small version, in a few minutes
     #[arg(long)]
     quick: bool,
 
-    /// The folder: a new or empty one, or one of a former run, whose files are replaced [default:
-    /// figures-rolex, figures-rf-tree, figures-xstore]
-    #[arg(short = 'o', long, value_name = "FOLDER")]
-    output: Option<PathBuf>,
+    /// Folder for the files; must be new, empty, or from an earlier run, whose files are replaced
+    /// [default: figures-rolex, figures-rf-tree or figures-xstore]
+    #[arg(long, value_name = "DIR")]
+    to: Option<PathBuf>,
 
-    /// What to run, in TOML [default: rolex.toml, rf-tree.toml or xstore.toml of the repository's
-    /// experiments, built in]; relative paths in it are looked for in its folder
+    /// The option that `--to` was before
+    #[arg(short = 'o', long, hide = true, value_parser = renamed_to)]
+    output: Option<String>,
+
+    /// Experiments to run, in TOML; paths in it are relative to its folder [default: built in, from
+    /// rolex.toml, rf-tree.toml or xstore.toml in experiments/]
     #[arg(long, value_name = "FILE")]
     experiments: Option<PathBuf>,
 
-    /// The testbed: `rolex`, `rf-tree`, `xstore`, or a file [default: the one that the
-    /// experiments name]
+    /// Testbed: `rolex`, `rf-tree`, `xstore`, or a file [default: the one that the experiments
+    /// name]
     #[arg(long, value_name = "PROFILE")]
     profile: Option<String>,
 
-    /// Threads [default: as many as there are processors]; the results do not depend on them
+    /// Number of threads [default: the number of processors]; results do not depend on it
     #[arg(long, value_name = "COUNT", value_parser = parse_threads)]
     #[arg(allow_negative_numbers = true)]
     threads: Option<u64>,
 }
 
-/// A paper whose figures are built in.
+/// Rejects the option that `--to` replaces.
+pub(super) fn renamed_to(folder: &str) -> Result<String, String> {
+    Err(format!(
+        "the folder of the figures is named by --to: use `--to {folder}`"
+    ))
+}
+
+/// Paper with built-in experiments.
 struct Paper {
     experiments: &'static str,
     folder: &'static str,
@@ -93,7 +104,7 @@ const XSTORE: Paper = Paper {
     folder: "figures-xstore",
 };
 
-/// Does it.
+/// Runs `farleaf figures`.
 pub(crate) fn run(arguments: &FiguresArguments) -> anyhow::Result<Ending> {
     match &arguments.command {
         FiguresCommand::Rolex(arguments) => draw(arguments, &ROLEX),
@@ -122,8 +133,8 @@ fn draw(arguments: &RunArguments, paper: &Paper) -> anyhow::Result<Ending> {
     let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
     let threads = arguments.threads;
     let thread_count = threads.map_or(processors, |threads| threads as usize);
-    // Found out before many minutes of work, not after.
-    let output = arguments.output.as_deref();
+    // Checked before many minutes of work, not after.
+    let output = arguments.to.as_deref();
     let output = output.unwrap_or(Path::new(paper.folder));
     let folder = Folder::claim(WRITER, output, &suite.file_names())?;
     let begun = Instant::now();

@@ -12,61 +12,66 @@ use farleaf_chart::folder::Folder;
 use indicatif::ProgressBar;
 
 use crate::arguments::COMMIT;
+use crate::command::figures::renamed_to;
 use crate::failure::{BadArgument, Ending};
 use crate::output::print;
 use crate::private_files;
 use crate::progress::count_bar;
-use crate::quantity::{count, parse_positive_count};
 use crate::scratch::Scratch;
+use farleaf_bench::quantity::{count, parse_positive_count};
 
-/// The command that a folder of these figures belongs to.
+/// Name of the command that owns a folder of these figures.
 const WRITER: &str = "farleaf figures talos";
 const FOLDER: &str = "figures-talos";
 
-/// How large, and where to.
+/// Size of the run, and the output folder.
 #[derive(Debug, Args)]
 pub(crate) struct TalosArguments {
-    /// A small size, for a look: a minute or two, 2 + 2 regions
+    /// Run a small version with 2 + 2 regions, in one or two minutes
     #[arg(long)]
     quick: bool,
 
-    /// The folder: a new or empty one, or one of a former run, whose files are replaced [default:
-    /// figures-talos]
-    #[arg(short = 'o', long, value_name = "FOLDER")]
-    output: Option<PathBuf>,
+    /// Folder for the files; must be new, empty, or from an earlier run, whose files are replaced
+    /// [default: figures-talos]
+    #[arg(long, value_name = "DIR")]
+    to: Option<PathBuf>,
 
-    /// Where the servers' files are while it runs [default: the system's temporary directory]
-    #[arg(long, value_name = "DIRECTORY")]
+    /// The option that `--to` was before
+    #[arg(short = 'o', long, hide = true, value_parser = renamed_to)]
+    output: Option<String>,
+
+    /// Folder for the servers' files while it runs [default: the system's temporary directory]
+    #[arg(long, value_name = "DIR")]
     directory: Option<PathBuf>,
 
-    /// Records to load, in all regions together, instead of the size's
+    /// Records to load, in all regions together [default: the size's]
     #[arg(long, value_name = "COUNT", value_parser = parse_positive_count)]
     #[arg(allow_negative_numbers = true)]
     records: Option<u64>,
 
-    /// Operations of each workload, instead of the size's
+    /// Operations of each workload [default: the size's]
     #[arg(long, value_name = "COUNT", value_parser = parse_positive_count)]
     #[arg(allow_negative_numbers = true)]
     operations: Option<u64>,
 
-    /// Regions of which each server is primary, instead of the size's
+    /// Regions that each server leads as primary [default: the size's]
     #[arg(long, value_name = "COUNT", allow_negative_numbers = true)]
     regions: Option<u32>,
 
-    /// Entries of a region's L0, instead of the size's
+    /// Entries of a region's L0 [default: the size's]
     #[arg(long, value_name = "COUNT", value_parser = parse_positive_count)]
     #[arg(allow_negative_numbers = true)]
     l0_entries: Option<u64>,
 }
 
-/// Runs everything, and draws it.
+/// Runs all experiments and draws their figures.
 pub(super) fn run(arguments: &TalosArguments) -> anyhow::Result<Ending> {
     let directory = arguments.directory.clone();
     let directory = directory.unwrap_or_else(|| ReplicationConfig::default().directory);
     let suite = Suite::new(size(arguments), directory.clone(), COMMIT)
         .map_err(|error| BadArgument(error.to_string()))?;
-    // Found out before many minutes of work, not after.
-    let output = arguments.output.as_deref().unwrap_or(Path::new(FOLDER));
+    // Checked before many minutes of work, not after.
+    let output = arguments.to.as_deref().unwrap_or(Path::new(FOLDER));
     let folder = Folder::claim(WRITER, output, &figures::file_names())?;
     private_files::remove_at_signals().context("cannot take signals")?;
     let scratch = Scratch::in_directory(&directory)?;
@@ -109,7 +114,7 @@ fn size(arguments: &TalosArguments) -> FigureSize {
     }
 }
 
-/// Progress on stderr.
+/// Shows progress on stderr.
 struct Screen(RefCell<ProgressBar>);
 
 impl ReplicationSink for Screen {

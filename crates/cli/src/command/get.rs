@@ -1,4 +1,4 @@
-//! `farleaf get`.
+//! `farleaf get`: prints the values of keys.
 
 use std::ffi::OsString;
 
@@ -14,14 +14,14 @@ use crate::log::say;
 use crate::output::{Lines, OutputFormat, print_raw};
 use crate::strings::{EncodingArguments, ShownRecord, ShownValue};
 
-/// Which keys to look up.
+/// Keys to look up.
 #[derive(Debug, Args)]
 pub(crate) struct GetArguments {
-    /// The keys
+    /// Keys
     #[arg(value_name = "KEY", required = true, allow_negative_numbers = true)]
     keys: Vec<OsString>,
 
-    /// Of bytes: write the value of one key as it is, and nothing else
+    /// Tables of bytes: write the value of a single key without escapes and newline
     #[arg(long, conflicts_with = "output")]
     raw: bool,
 
@@ -35,15 +35,15 @@ pub(crate) struct GetArguments {
     output: OutputArgument,
 }
 
-/// A key and its value as JSON; `null` when the key is absent.
+/// Key and value as JSON; the value is `null` if the key is absent.
 #[derive(Serialize)]
 struct Found {
     key: u64,
     value: Option<u64>,
 }
 
-/// Prints keys and values in the order asked for; absent keys are told on stderr, so that what is
-/// on stdout are records.
+/// Prints keys and values in the requested order. Absent keys are reported on stderr, so that
+/// stdout has records only.
 pub(crate) fn run(pool: &PoolArguments, arguments: &GetArguments) -> anyhow::Result<Ending> {
     if arguments.raw && arguments.keys.len() > 1 {
         let message = "--raw writes one value, and nothing would tell where it ends: name one key";
@@ -137,7 +137,7 @@ fn get_raw(table: &StringTable, arguments: &GetArguments) -> anyhow::Result<Endi
     Ok(Ending::Done)
 }
 
-/// Says on stderr that a key is not there.
+/// Reports on stderr that a key is absent.
 pub(super) fn tell_absent(table: &StringTable, encoding: EncodingArguments, key: &[u8]) {
     say(format_args!(
         "key {} is absent from table '{}'",

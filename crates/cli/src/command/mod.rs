@@ -1,4 +1,4 @@
-//! What each command does, a file each.
+//! Commands of the program, one file each.
 
 pub(crate) mod bench;
 mod bench_budget;
@@ -17,6 +17,7 @@ pub(crate) mod figures;
 mod figures_talos;
 pub(crate) mod get;
 pub(crate) mod load;
+pub(crate) mod manual;
 pub(crate) mod nodes;
 mod patient;
 pub(crate) mod put;
@@ -44,17 +45,16 @@ use clap::Subcommand;
 use crate::arguments::Arguments;
 use crate::failure::Ending;
 
-/// What to do.
+/// Command to run.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Serve a pool of memory to the processes of this host, or of any with --listen, until SIGHUP,
-    /// SIGINT or SIGTERM
+    /// Serve a memory pool to processes of this host, or of other hosts with --listen
     Serve(serve::ServeArguments),
     /// Create, list and drop tables
     Table(table::TableArguments),
-    /// Load a file of records into a table
+    /// Load records from a file into a table
     Load(load::LoadArguments),
-    /// Print all records of a table, as `load` reads them
+    /// Print all records of a table in the format that `load` reads
     Dump(dump::DumpArguments),
     /// Print the values of keys
     Get(get::GetArguments),
@@ -64,29 +64,32 @@ pub(crate) enum Command {
     Del(del::DelArguments),
     /// Print records in key order
     Scan(scan::ScanArguments),
-    /// Show what is in the pool, and how well its tables are kept
+    /// Show the contents of a pool and statistics of its tables
     Stats(stats::StatsArguments),
-    /// Show the nodes of a pool, drain them, or give them up
+    /// List, drain and give up the nodes of a pool
     Nodes(nodes::NodesArguments),
-    /// Serve regions of persistent tables from a directory, as a server of a cluster, until SIGHUP,
-    /// SIGINT or SIGTERM
+    /// Run a server of a cluster, and compare replicas
     Region(region::RegionArguments),
-    /// Found a cluster, show how it is, move what its servers have
+    /// Create, inspect and administer a cluster
     Cluster(cluster::ClusterArguments),
-    /// Make secrets for pools on the network, and keys for lesser rights
+    /// Create secrets, and derive keys with fewer rights from them
     Secret(secret::SecretArguments),
-    /// Measure, in a pool of its own
+    /// Run benchmarks in a pool or on servers of their own
     Bench(Box<bench::BenchArguments>),
-    /// Simulate: disasters that must do no harm
+    /// Run randomized failure simulations and check the results
     Sim(sim::SimArguments),
-    /// Draw the figures of papers, over modelled NICs or of real runs
+    /// Reproduce the figures of the papers
     Figures(figures::FiguresArguments),
+    /// Print a completion script for a shell
+    Completions(manual::CompletionsArguments),
+    /// Write manual pages, one for each command
+    Man(manual::ManArguments),
 }
 
-/// Does it.
+/// Runs the command.
 ///
 /// # Errors
-/// Whatever went wrong; see [`crate::failure`] for how it is told.
+/// The command failed; [`crate::failure`] prints the error.
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Ending> {
     let pool = &arguments.pool;
     match &arguments.command {
@@ -106,5 +109,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Ending> {
         Command::Bench(bench) => bench::run(pool, bench),
         Command::Sim(sim) => sim::run(sim),
         Command::Figures(figures) => figures::run(figures),
+        Command::Completions(completions) => manual::print_completions(completions),
+        Command::Man(man) => manual::write_pages(man),
     }
 }

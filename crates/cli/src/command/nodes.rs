@@ -1,4 +1,4 @@
-//! `farleaf nodes`: the nodes of a pool, and what is to become of them.
+//! `farleaf nodes`: lists and administers the nodes of a pool.
 
 use clap::{Args, Subcommand};
 use comfy_table::CellAlignment;
@@ -9,9 +9,9 @@ use crate::arguments::{OutputArgument, PoolArguments};
 use crate::command::connection::open_pool;
 use crate::failure::Ending;
 use crate::output::{Lines, OutputFormat, grid, print};
-use crate::quantity::size;
+use farleaf_bench::quantity::size;
 
-/// What to do with nodes.
+/// Arguments of `farleaf nodes`.
 #[derive(Debug, Args)]
 pub(crate) struct NodesArguments {
     #[command(subcommand)]
@@ -20,41 +20,41 @@ pub(crate) struct NodesArguments {
 
 #[derive(Debug, Subcommand)]
 enum NodesCommand {
-    /// Show the pool's nodes, lost ones too
+    /// List the nodes of the pool, including lost ones
     List {
         #[command(flatten)]
         output: OutputArgument,
     },
-    /// Let a node drain: what is on it is moved to the others while everybody works; `list` shows
-    /// when it has left, and can be stopped
+    /// Move everything on a node to other nodes, without interrupting clients. `nodes list` shows
+    /// when the node is empty and can be stopped
     Drain {
-        /// The node's number
+        /// Number of the node
         number: u8,
     },
-    /// Take a node that drains into use again
+    /// Stop draining a node and use it again
     Keep {
-        /// The node's number
+        /// Number of the node
         number: u8,
     },
-    /// Give a node up for lost, with everything on it; for ever
+    /// Declare a node lost, with everything on it. This cannot be undone
     GiveUp {
-        /// The node's number
+        /// Number of the node
         number: u8,
     },
 }
 
-/// A node as JSON.
+/// Node as JSON.
 #[derive(Serialize)]
 struct Listed<'a> {
     node: u8,
     address: &'a str,
     state: String,
     size_bytes: u64,
-    /// `null` where nobody can look.
+    /// Bytes in use; `null` if the node cannot be read.
     used_bytes: Option<u64>,
 }
 
-/// Does it.
+/// Runs `farleaf nodes`.
 pub(crate) fn run(pool: &PoolArguments, arguments: &NodesArguments) -> anyhow::Result<Ending> {
     let opened = open_pool(pool)?;
     match &arguments.command {
@@ -129,8 +129,8 @@ fn text(nodes: &[NodeInfo]) -> String {
 mod tests {
     use super::*;
 
-    /// Promise: what is in use is a number only where it is known, and a node that should be there
-    /// and cannot be looked at says so.
+    /// Promise: the bytes in use are a number only where they are known. A node that should be
+    /// available and cannot be read is reported as such.
     #[test]
     fn what_is_not_known_is_no_number() {
         let node = |number, state, used_bytes| NodeInfo {

@@ -1,5 +1,5 @@
-//! A coordinator that is away for a moment, such as one whose server is started again, is asked
-//! again, and who waits is told.
+//! Retries requests to a coordinator that is unavailable for a moment, such as during a restart,
+//! and informs the user.
 
 use std::fmt::Display;
 use std::thread;
@@ -14,14 +14,14 @@ use farleaf_cluster::ids::ClusterId;
 
 use crate::log::say;
 
-/// For how long it is asked again where nobody says otherwise.
+/// Default time to retry, in seconds.
 pub(super) const PATIENCE_DEFAULT_S: u32 = 5;
 
-/// Between two tries.
+/// Time between two attempts.
 const REST: Duration = Duration::from_millis(200);
 
-/// Asks until there is an answer, or an error that is no other later, or patience is over; then
-/// the last error. What is waited for is said once.
+/// Retries until there is a reply, a permanent error, or a timeout; then returns the last error.
+/// Prints once what it waits for.
 pub(super) fn ask_patiently<T, E: Display>(
     name: &str,
     patience: Duration,
@@ -47,15 +47,15 @@ pub(super) fn ask_patiently<T, E: Display>(
     }
 }
 
-/// A coordinator that is asked again when it cannot be asked. What may be done already is not
-/// (CP5): then the error says so.
+/// Coordinator that retries requests that could not be sent. Changes that may already have taken
+/// effect are not retried (CONTROL-5); the error says so.
 pub(super) struct Patient {
     inner: SharedCoordinator,
     patience: Duration,
 }
 
 impl Patient {
-    /// This one, under its own name.
+    /// Wraps a coordinator and keeps its name.
     pub(super) fn shared(inner: SharedCoordinator, patience: Duration) -> SharedCoordinator {
         let name = inner.name().to_owned();
         SharedCoordinator::new(Self { inner, patience }, &name)
@@ -108,8 +108,8 @@ mod tests {
 
     use super::*;
 
-    /// Promise: what is away is asked again until it answers, and no longer than patience lasts;
-    /// an error of another kind is told at once.
+    /// Promise: a request to an unavailable coordinator is retried until it replies, and no longer
+    /// than the timeout. An error of another kind is returned at once.
     #[test]
     fn who_is_away_is_asked_again() {
         let count = Cell::new(0);

@@ -1,4 +1,4 @@
-//! `farleaf put`.
+//! `farleaf put`: sets the value of a key.
 
 use std::ffi::OsString;
 use std::fmt::Display;
@@ -16,26 +16,26 @@ use crate::cluster_options::DurabilityArgument;
 use crate::command::connection::{log_costs, open_table};
 use crate::failure::{BadArgument, Ending};
 use crate::output::print;
-use crate::quantity::count;
 use crate::records::Source;
 use crate::strings::EncodingArguments;
+use farleaf_bench::quantity::count;
 
-/// Bytes of a former value up to which it is printed itself.
+/// Maximum size of a previous value that is printed itself, in bytes.
 const SHOWN_SIZE_BYTES_MAX: usize = 64;
 
-/// What to write.
+/// Key and value to write.
 #[derive(Debug, Args)]
 pub(crate) struct PutArguments {
-    /// The key
+    /// Key
     #[arg(allow_negative_numbers = true)]
     key: OsString,
 
-    /// Its value
+    /// Value
     #[arg(required_unless_present = "value_file", conflicts_with = "value_file")]
     #[arg(allow_negative_numbers = true)]
     value: Option<OsString>,
 
-    /// Of bytes: take the value from a file, as it is, or with - from stdin
+    /// Tables of bytes: read the value from a file, unchanged; - for stdin
     #[arg(long, value_name = "PATH")]
     value_file: Option<PathBuf>,
 
@@ -49,7 +49,7 @@ pub(crate) struct PutArguments {
     table: TableArgument,
 }
 
-/// Sets the value and tells what was there before.
+/// Sets the value and prints the previous one.
 pub(crate) fn run(pool: &PoolArguments, arguments: &PutArguments) -> anyhow::Result<Ending> {
     let (sessions, table) = open_table(pool, &arguments.table.table)?;
     let PutArguments {
@@ -91,7 +91,7 @@ fn tell(key: impl Display, previous: Option<String>) -> anyhow::Result<()> {
     }
 }
 
-/// What is said of a value that is no more.
+/// Describes a value that was replaced or removed.
 pub(super) fn previous_text(encoding: EncodingArguments, previous: &[u8]) -> String {
     match previous.len() {
         0..=SHOWN_SIZE_BYTES_MAX => format!("value {}", encoding.show(previous)),
@@ -99,7 +99,7 @@ pub(super) fn previous_text(encoding: EncodingArguments, previous: &[u8]) -> Str
     }
 }
 
-/// All that is in a file, or comes in on stdin.
+/// Reads all of a file or of stdin.
 fn value_of(path: &Path) -> anyhow::Result<Vec<u8>> {
     let source = Source::from(path.to_owned());
     let input: Box<dyn Read> = match &source {

@@ -1,5 +1,5 @@
-//! `farleaf region serve`: a server of a cluster, which has regions of persistent tables on its
-//! disk.
+//! `farleaf region serve`: runs a server of a cluster, which stores regions of persistent tables on
+//! its disk.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -25,10 +25,10 @@ use super::serve::{allow_descriptors, parse_listen};
 use crate::arguments::{PoolArguments, secret_of};
 use crate::failure::{BadArgument, Ending};
 use crate::output::print;
-use crate::quantity::{parse_seconds, parse_size, size};
 use crate::signals;
+use farleaf_bench::quantity::{parse_seconds, parse_size, size};
 
-/// What to do.
+/// Arguments of `farleaf region`.
 #[derive(Debug, Args)]
 pub(crate) struct RegionArguments {
     #[command(subcommand)]
@@ -44,53 +44,53 @@ enum RegionCommand {
     Compare(CompareArguments),
 }
 
-/// How a server works.
+/// Options of a server.
 #[derive(Debug, Args)]
 struct ServeArguments {
     /// Directory for all that the server has, made if it is not there
     #[arg(long, value_name = "DIR")]
     data: PathBuf,
 
-    /// Which coordinator the cluster has: `tcp:HOST:PORT`, which another `farleaf region serve`
-    /// serves; `etcd:HOST:PORT[,HOST:PORT...]`; or `dir:PATH`, one in this process, which then
-    /// serves it to others [default: dir:DIR/coordinator]
+    /// Coordinator of the cluster: `tcp:HOST:PORT` of another `farleaf region serve`;
+    /// `etcd:HOST:PORT[,HOST:PORT...]`; or `dir:PATH`, a coordinator in this process that also
+    /// serves the others [default: dir:DIR/coordinator]
     #[arg(long, value_name = "ADDRESS")]
     coordinator: Option<String>,
 
-    /// Create a new cluster whose coordinator runs in this process. If DIR already has that
-    /// coordinator, start it
+    /// Create a new cluster with a coordinator in this process; if DIR already has one, start it
     #[arg(long)]
     init: bool,
 
-    /// For how long a coordinator in another process that cannot be reached is waited for at the
-    /// start, from 0 to 86400 [default: until it is there, or Ctrl-C]
+    /// Seconds to wait at startup for a coordinator that cannot be reached, from 0 to 86400
+    /// [default: no limit]
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
     #[arg(value_parser = |text: &str| parse_seconds(text, 0..=86_400))]
     coordinator_patience: Option<u32>,
 
-    /// Where to listen: IP:PORT, or PORT of this host's loopback; port 0 takes a free one. What
-    /// others than this host can reach needs a secret (`--secret-file` or `FARLEAF_SECRET`)
+    /// Address to listen on: IP:PORT, or PORT on the loopback interface; port 0 picks a free port.
+    /// An address that other hosts can reach requires a secret (`--secret-file` or
+    /// `FARLEAF_SECRET`)
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7480")]
     #[arg(value_parser = parse_listen, allow_negative_numbers = true)]
     listen: SocketAddr,
 
-    /// Where others reach it, HOST:PORT, if that is somewhere else than where it listens
+    /// Address under which others reach this server, HOST:PORT [default: the listening address]
     #[arg(long, value_name = "ADDRESS", value_parser = parse_advertised)]
     advertise: Option<String>,
 
-    /// File with a secret that only the servers of the cluster know, the same for all of them; it
-    /// keeps clients out of backups' memory [default: the cluster's secret]
+    /// File with a secret that only the servers of the cluster know, the same for all. It protects
+    /// the memory of backups from clients [default: the cluster's secret]
     #[arg(long, value_name = "FILE", env = "FARLEAF_SERVER_SECRET_FILE")]
     server_secret_file: Option<PathBuf>,
 
-    /// Which server it is in `cluster status`, `move` and `drain`, from 1 on; a directory keeps the
-    /// number that it got when it was new, which is drawn if none is given
+    /// Number of this server, used by `cluster status`, `move` and `drain`, from 1 on. The
+    /// directory keeps it from the first start [default: a random number]
     #[arg(long, value_name = "NUMBER", allow_negative_numbers = true)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..NUMBER_END))]
     number: Option<u64>,
 
-    /// How long a server that has stopped without a word is waited for, from 1 to 600; the same for
-    /// all servers of a cluster
+    /// Lease in seconds: how long the cluster waits for a silent server, from 1 to 600; the same
+    /// for all servers
     #[arg(
         long,
         value_name = "SECONDS",
@@ -100,24 +100,23 @@ struct ServeArguments {
     #[arg(value_parser = |text: &str| parse_seconds(text, 1..=600))]
     lease: u32,
 
-    /// How backups come to their search trees: `sent`, by the primary; or `built`, by each itself,
-    /// which takes more processor time, and more room as long as anything lives in a log segment
+    /// How backups get their index: `sent` by the primary, or `built` by each backup, which takes
+    /// more processor time and disk space
     #[arg(long, value_enum, default_value_t, hide_possible_values = true)]
     index: IndexName,
 
-    /// How much a region gathers in memory before it is written as a tree, at the latest after four
-    /// times as much of its log; half as much of the log's end, with the values, stays in memory
-    /// besides
+    /// Size of a region's write buffer (L0) before it is flushed as a tree. A flush also happens
+    /// after four times as much log. Recent values take up to half as much memory in addition
     #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = parse_l0_size)]
     #[arg(allow_negative_numbers = true)]
     l0_size: u64,
 
-    /// Memory for blocks of trees and of the log, of each region
+    /// Block cache of each region, for trees and log
     #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = parse_cache_size)]
     #[arg(allow_negative_numbers = true)]
     cache: u64,
 
-    /// How many times larger each level of trees is than the one before, from 2 to 64
+    /// Size ratio of adjacent levels, from 2 to 64
     #[arg(
         long,
         value_name = "COUNT",
@@ -127,7 +126,7 @@ struct ServeArguments {
     #[arg(value_parser = clap::value_parser!(u64).range(2..=64))]
     growth_factor: u64,
 
-    /// Buffers of 2 MiB that each backup here has for its primary's log, from 2 to 1024
+    /// Log buffers of 2 MiB for each backup on this server, from 2 to 1024
     #[arg(
         long,
         value_name = "COUNT",
@@ -137,8 +136,8 @@ struct ServeArguments {
     #[arg(value_parser = clap::value_parser!(u64).range(2..=1024))]
     buffers: u64,
 
-    /// For how long a backup that cannot be reached is waited for, from 1 to 600; then another
-    /// takes its place
+    /// Seconds to wait for a backup that cannot be reached, from 1 to 600; then another server
+    /// replaces it
     #[arg(
         long,
         value_name = "SECONDS",
@@ -148,7 +147,7 @@ struct ServeArguments {
     #[arg(value_parser = |text: &str| parse_seconds(text, 1..=600))]
     link_patience: u32,
 
-    /// The most connections of clients and other servers
+    /// Maximum number of connections from clients and other servers
     #[arg(
         long,
         value_name = "COUNT",
@@ -158,12 +157,13 @@ struct ServeArguments {
     #[arg(value_parser = clap::value_parser!(u32).range(4..=1_000_000))]
     connections: u32,
 
-    /// Never be the master, who gives regions to servers; one server at least must be able to
+    /// Never become the master, which assigns regions to servers; at least one server must be able
+    /// to
     #[arg(long)]
     no_master: bool,
 }
 
-/// How backups come to their trees.
+/// Method by which backups get their trees.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(super) enum IndexName {
     #[default]
@@ -178,7 +178,7 @@ fn parse_advertised(text: &str) -> Result<String, &'static str> {
     }
 }
 
-/// The size of an L0.
+/// Parses the size of an L0.
 pub(super) fn parse_l0_size(text: &str) -> Result<u64, String> {
     match parse_buffer_size(text)? {
         size_bytes if size_bytes <= Memtable::SIZE_BYTES_MAX as u64 => Ok(size_bytes),
@@ -186,7 +186,7 @@ pub(super) fn parse_l0_size(text: &str) -> Result<u64, String> {
     }
 }
 
-/// The size of a cache: as much of it as there is may be filled.
+/// Parses the size of a cache, which may be as large as the host's memory.
 fn parse_cache_size(text: &str) -> Result<u64, String> {
     let size_bytes = parse_buffer_size(text)?;
     let host = rustix::system::sysinfo();
@@ -209,7 +209,7 @@ pub(super) fn parse_buffer_size(text: &str) -> Result<u64, String> {
     }
 }
 
-/// Does it.
+/// Runs `farleaf region`.
 pub(crate) fn run(pool: &PoolArguments, arguments: &RegionArguments) -> anyhow::Result<Ending> {
     match &arguments.command {
         RegionCommand::Serve(arguments) => serve(pool, arguments),
@@ -217,11 +217,11 @@ pub(crate) fn run(pool: &PoolArguments, arguments: &RegionArguments) -> anyhow::
     }
 }
 
-/// Serves until SIGHUP, SIGINT or SIGTERM. A second SIGINT or SIGTERM ends it at once.
+/// Serves until SIGHUP, SIGINT or SIGTERM. A second SIGINT or SIGTERM ends the process at once.
 ///
-/// What can be wrong is looked at before anything is made that stays: first what others have (the
-/// secret, the coordinator in another process), then what this host has (the port, the directory);
-/// only then a cluster is created, where `--init` says so.
+/// All checks come before anything permanent is created: first those that involve other processes
+/// (the secret, the coordinator), then those of this host (the port, the directory). Only then
+/// `--init` creates a cluster.
 fn serve(pool: &PoolArguments, arguments: &ServeArguments) -> anyhow::Result<Ending> {
     let directory = arguments.data.display();
     let address = arguments.coordinator_address()?;
@@ -230,7 +230,7 @@ fn serve(pool: &PoolArguments, arguments: &ServeArguments) -> anyhow::Result<End
     let signals = signals::take()?;
     let (stop, stopped) = mpsc::channel();
     signals::stop_on(signals, move || {
-        // Nobody may be waiting any more, which is as good.
+        // If the receiver is gone, the server is stopping already.
         let _ = stop.send(());
     })?;
     let Some((server, coordinator)) = arguments.start(&address, &options, &stopped)? else {
@@ -270,16 +270,17 @@ fn serve(pool: &PoolArguments, arguments: &ServeArguments) -> anyhow::Result<End
     Ok(Ending::Done)
 }
 
-/// For how long the line is kept back: after two leases a server knows that another one has its
-/// number (CP8), and says that instead.
+/// Returns the maximum delay of the line that announces the server. After two leases, a server
+/// knows whether another one has its number (CONTROL-8), and reports that instead.
 fn joining_time_max(terms: &LeaseTerms) -> Duration {
     const SLACK: Duration = Duration::from_secs(2);
     terms.time_to_live * 2 + SLACK
 }
 
-/// Waits until it is to end, or cannot go on. `ready` is said when the cluster counts it, so that a
-/// table that is created then has replicas on it; or after a while all the same, as its coordinator
-/// may be away for long, and it listens meanwhile.
+/// Waits until the server should stop or cannot continue. Prints `ready` when the cluster counts
+/// the server as alive, so that a table created afterwards has replicas on it. Prints it after a
+/// maximum delay, too: the coordinator may be unavailable for long, and the server listens
+/// meanwhile.
 fn wait_end(
     server: &RegionServer,
     stopped: &Receiver<()>,
@@ -291,7 +292,7 @@ fn wait_end(
     let mut ready = Some(ready);
     loop {
         if server.has_joined() || since.elapsed() >= joining_time_max {
-            // Whoever started it need not listen.
+            // The parent process need not read the line.
             let _ = ready.take().map(print);
         }
         let interval = match ready {
@@ -300,7 +301,8 @@ fn wait_end(
         };
         match stopped.recv_timeout(interval) {
             Err(RecvTimeoutError::Timeout) => {}
-            // An error: the thread that waits for signals is gone, and so is what this waits for.
+            // On a disconnect, the thread that waits for signals is gone, so no signal can arrive
+            // any more.
             Ok(()) | Err(RecvTimeoutError::Disconnected) => return None,
         }
         if let Some(error) = server.take_failure() {
@@ -310,7 +312,7 @@ fn wait_end(
 }
 
 impl ServeArguments {
-    /// Where the coordinator is.
+    /// Returns the address of the coordinator.
     fn coordinator_address(&self) -> anyhow::Result<CoordinatorAddress> {
         match &self.coordinator {
             Some(text) => Ok(parse_address(OPTION, text)?),
@@ -341,7 +343,7 @@ impl ServeArguments {
         options.connection_count_max = self.connections as usize;
         options.terms = lease_terms(self.lease);
         options.is_candidate = !self.no_master;
-        // One in this process is served to others.
+        // A coordinator in this process is served to other processes.
         options.serves_coordinator = matches!(coordinator, CoordinatorAddress::Directory(_));
         options.engine = options.engine.with_l0_size(self.l0_size as usize);
         options.engine.cache_size_bytes = self.cache as usize;
@@ -356,7 +358,7 @@ impl ServeArguments {
         Ok(options)
     }
 
-    /// Starts the server. None: it was to end before its coordinator was there.
+    /// Starts the server. Returns `None` if it was stopped before its coordinator was available.
     fn start(
         &self,
         address: &CoordinatorAddress,
@@ -384,7 +386,7 @@ impl ServeArguments {
                 ..ClientOptions::default()
             },
         };
-        // Before a directory is made: who has a wrong address or secret is told so at once.
+        // Before a directory is created, so that a wrong address or secret is reported first.
         let asked = match elsewhere.ask_twice()? {
             Asked::NotYet(why) if self.coordinator_patience == Some(0) => return Err(why),
             asked => asked,
@@ -406,7 +408,7 @@ impl ServeArguments {
     }
 }
 
-/// A lease of so long, with what is left unused besides: a tenth at the most.
+/// Returns lease terms for a duration in seconds, with an unused margin of at most a tenth.
 fn lease_terms(seconds: u32) -> LeaseTerms {
     let defaults = LeaseTerms::default();
     let time_to_live = Duration::from_secs(seconds.into());
@@ -440,7 +442,7 @@ fn refused(
 mod tests {
     use super::*;
 
-    /// Promise: a cache of what the host has is taken, and one of more is not.
+    /// Promise: a cache as large as the host's memory is accepted, and a larger one is not.
     #[test]
     fn a_cache_is_not_larger_than_memory() {
         assert_eq!(parse_cache_size("1MiB"), Ok(1 << 20));

@@ -1,4 +1,4 @@
-//! `farleaf region compare`: whether the replicas in several servers' directories hold the same.
+//! `farleaf region compare`: compares the replicas in several servers' directories.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -13,16 +13,16 @@ use serde::Serialize;
 use super::region::IndexName;
 use crate::failure::Ending;
 use crate::output::{Lines, OutputFormat};
-use crate::quantity::size;
+use farleaf_bench::quantity::size;
 
-/// Which directories are compared.
+/// Directories to compare.
 #[derive(Debug, Args)]
 pub(crate) struct CompareArguments {
     /// Data directories of servers, as given to `region serve --data`
     #[arg(value_name = "DIR", required = true, num_args = 2..)]
     directories: Vec<PathBuf>,
 
-    /// How backups come to their search trees, as given to `region serve --index`; trees that were
+    /// How backups get their index, as given to `region serve --index`; trees that backups have
     /// `built` differ, and are not compared
     #[arg(long, value_enum, default_value_t, hide_possible_values = true)]
     index: IndexName,
@@ -33,7 +33,7 @@ pub(crate) struct CompareArguments {
     output: OutputFormat,
 }
 
-/// The replicas of one region, as they are printed.
+/// Replicas of one region, in the form of the output.
 #[derive(Debug, Serialize)]
 struct Compared {
     table: u64,

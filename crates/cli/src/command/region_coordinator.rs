@@ -1,5 +1,5 @@
-//! How a region server comes to its coordinator: it has one itself, in which it creates a cluster
-//! where `--init` says so; or another process has it, which is waited for.
+//! Connects a region server to its coordinator. The coordinator runs in this process, where
+//! `--init` creates a cluster in it, or in another process, for which the server waits.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use farleaf::persistent::{ClientOptions, OpenError, SharedCoordinator, open_coordinator};
-use farleaf_cluster::clock::SystemClock;
+use farleaf_base::clock::SystemClock;
 use farleaf_cluster::coordinator::{CoordinatorAddress, CoordinatorError, Embedded, Started};
 use farleaf_cluster::ids::ClusterId;
 use farleaf_cluster::{ClusterError, admin};
@@ -18,38 +18,40 @@ use farleaf_server::{PreparedServer, ServerError, ServerOptions};
 use super::cluster_way::not_opened;
 use crate::failure::BadArgument;
 
-/// The option that says where it is.
+/// Option with the address of the coordinator.
 pub(super) const OPTION: &str = "--coordinator";
 
-/// Rests between tries, each twice as long as the one before.
+/// First and largest time between attempts; each is twice the previous one.
 const REST: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(5));
 
-/// How long a server with an empty directory listens, before it starts, for members of an earlier
+/// Time that a server with an empty directory listens, before it starts, for members of an earlier
 /// cluster that still connect to its address.
 const SOUND_OUT_TIME: Duration = Duration::from_secs(1);
 
-/// Before a refusal is believed.
+/// Time after which a rejection is checked again before it is reported.
 const DOUBT: Duration = Duration::from_secs(1);
 
-/// How often it is said that the coordinator is waited for still.
+/// Interval of reminders that the server still waits for the coordinator.
 const REMINDER_INTERVAL: Duration = Duration::from_secs(10);
 
-/// A coordinator that another process has.
+/// Coordinator in another process.
 pub(super) struct Elsewhere {
     pub(super) address: CoordinatorAddress,
     pub(super) options: ClientOptions,
 }
 
-/// What came of asking for it.
+/// Result of an attempt to connect to the coordinator.
 pub(super) enum Asked {
     There(SharedCoordinator),
-    /// It is not reached, and may be later: why.
+    /// The coordinator cannot be reached now, with the reason; a later attempt may succeed.
     NotYet(anyhow::Error),
 }
 
 impl Elsewhere {
-    /// Connects, and looks whether it has a cluster. What will not be otherwise later is an error:
-    /// a wrong secret, another version, no cluster.
+    /// Connects, and checks whether the coordinator has a cluster.
+    ///
+    /// # Errors
+    /// The error is permanent: a wrong secret, another version, or no cluster.
     pub(super) fn ask(&self) -> anyhow::Result<Asked> {
         let coordinator = match open_coordinator(&self.address, &self.options) {
             Ok(coordinator) => coordinator,
@@ -66,8 +68,9 @@ impl Elsewhere {
         }
     }
 
-    /// The same, but a refusal counts only when it comes twice: one that has just begun to listen
-    /// may not have left its secret yet, and what lies there is of the process before.
+    /// Connects like [`Self::ask`], but an error counts only if it occurs twice. A coordinator that
+    /// has just started to listen may not have written its secret yet, so that the file still has
+    /// the secret of the previous process.
     pub(super) fn ask_twice(&self) -> anyhow::Result<Asked> {
         self.ask().or_else(|_| {
             std::thread::sleep(DOUBT);
@@ -75,8 +78,8 @@ impl Elsewhere {
         })
     }
 
-    /// Waits until it is there; for so long at the most, if that is said. None: the program is to
-    /// end.
+    /// Waits until the coordinator is available, at most for the given time. Returns `None` if the
+    /// program should stop.
     pub(super) fn wait(
         &self,
         mut why: anyhow::Error,
@@ -109,7 +112,7 @@ impl Elsewhere {
                     why = error;
                     is_doubted = false;
                 }
-                // One that has just begun to listen may have left its secret not yet.
+                // A coordinator that has just started may not have written its secret yet.
                 Err(_) if !is_doubted => is_doubted = true,
                 Err(error) => return Err(error),
             }
@@ -124,7 +127,7 @@ impl Elsewhere {
     }
 }
 
-/// What it means that a coordinator knows no cluster.
+/// Returns the error for a coordinator without a cluster.
 pub(super) fn no_cluster(address: &CoordinatorAddress) -> anyhow::Error {
     anyhow::anyhow!(
         "the coordinator {address} knows no cluster: `farleaf cluster init --cluster {address}` \
@@ -132,7 +135,7 @@ pub(super) fn no_cluster(address: &CoordinatorAddress) -> anyhow::Error {
     )
 }
 
-/// Refuses `--init` for a coordinator of another process.
+/// Rejects `--init` for a coordinator of another process.
 pub(super) fn check_init(is_init: bool, address: &CoordinatorAddress) -> Result<(), BadArgument> {
     match address {
         CoordinatorAddress::Served(_) if is_init => Err(BadArgument(format!(
@@ -147,9 +150,9 @@ pub(super) fn check_init(is_init: bool, address: &CoordinatorAddress) -> Result<
     }
 }
 
-/// Refuses to serve a directory that has neither a server nor a coordinator: a cluster is never
-/// created without `--init` (ID1), nor at an address that members of another one know as their
-/// coordinator's. Nothing is made.
+/// Rejects a directory that has neither a server nor a coordinator. Only `--init` creates a
+/// cluster, and not at an address that members of another cluster know as their coordinator's.
+/// Creates nothing.
 pub(super) fn refuse_empty(
     (path, data): (&Path, &Path),
     (options, is_init): (&ServerOptions, bool),
@@ -161,9 +164,9 @@ pub(super) fn refuse_empty(
     if has_coordinator || has_server {
         return Ok(());
     }
-    // Nobody knows a port that is free.
+    // No member can know a port that the system picks.
     if options.address.port() != 0 {
-        let found = PreparedServer::sound_out(options, SOUND_OUT_TIME);
+        let found = PreparedServer::detect_cluster(options, SOUND_OUT_TIME);
         if let Some(cluster) = found.map_err(told)? {
             return Err(mistaken(data, options, cluster));
         }
@@ -196,15 +199,15 @@ fn empty(data: &Path) -> anyhow::Error {
     )
 }
 
-/// A coordinator of this process, and the cluster that was created in it, if it had none.
+/// Coordinator of this process, and the cluster that was created in it, if it had none.
 pub(super) struct Own {
     pub(super) coordinator: SharedCoordinator,
     pub(super) founded: Option<ClusterId>,
 }
 
 impl Own {
-    /// Opens it. A cluster is created only where `is_init` says so, and never for a server whose
-    /// directory belongs to a cluster: the coordinator of that one is somewhere else, or lost.
+    /// Opens the coordinator. Creates a cluster only if `is_init` is set, and never for a server
+    /// whose directory belongs to a cluster: its coordinator is elsewhere or lost.
     pub(super) fn open(
         (address, path): (&CoordinatorAddress, &Path),
         (prepared, data): (&PreparedServer, &Path),
@@ -270,7 +273,7 @@ fn open_embedded(path: &Path) -> anyhow::Result<Embedded> {
             .with_context(|| format!("cannot make {}", parent.display()))?;
     }
     let opened = Embedded::open_directory(path, Arc::new(SystemClock))?;
-    // It is this process's now.
+    // The directory now belongs to this process.
     Embedded::tighten(path);
     Ok(opened)
 }

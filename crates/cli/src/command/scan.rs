@@ -1,7 +1,6 @@
-//! `farleaf scan`.
+//! `farleaf scan`: prints records in key order.
 
 use std::ffi::OsString;
-use std::io::{IsTerminal, stdout};
 
 use clap::Args;
 use farleaf::Record;
@@ -15,13 +14,13 @@ use crate::command::connection::{log_costs, open_table};
 use crate::failure::{BadArgument, Ending};
 use crate::log::say;
 use crate::output::Lines;
-use crate::quantity::parse_count;
 use crate::strings::{EncodingArguments, ShownRecord, ShownValue};
+use farleaf_bench::quantity::parse_count;
 
-/// Which records to print.
+/// Records to print.
 #[derive(Debug, Args)]
 pub(crate) struct ScanArguments {
-    /// Smallest key, as with --from
+    /// Smallest key, same as --from
     #[arg(value_name = "FROM", allow_negative_numbers = true)]
     first: Option<OsString>,
 
@@ -38,22 +37,21 @@ pub(crate) struct ScanArguments {
     #[arg(long, value_name = "KEY", allow_negative_numbers = true)]
     to: Option<OsString>,
 
-    /// Of bytes: only keys that begin with this
+    /// Tables of bytes: print only keys with this prefix
     #[arg(long, conflicts_with_all = ["first", "from", "to"], allow_negative_numbers = true)]
     prefix: Option<OsString>,
 
-    /// Of bytes: from the largest key to the smallest
+    /// Tables of bytes: print from the largest key to the smallest
     #[arg(long)]
     reverse: bool,
 
-    /// Print no values
+    /// Print keys without values
     #[arg(long)]
     keys_only: bool,
 
-    /// How many records at the most; 0 for all
-    #[arg(long, value_name = "COUNT", default_value_t = 100, value_parser = parse_count)]
-    #[arg(allow_negative_numbers = true)]
-    limit: u64,
+    /// Maximum number of records; 0 for no limit [default: 100]
+    #[arg(long, value_name = "COUNT", value_parser = parse_count, allow_negative_numbers = true)]
+    limit: Option<u64>,
 
     #[command(flatten)]
     encoding: EncodingArguments,
@@ -65,13 +63,21 @@ pub(crate) struct ScanArguments {
     output: OutputArgument,
 }
 
+/// Default limit of printed records.
+const LIMIT_DEFAULT: u64 = 100;
+
 impl ScanArguments {
+    /// Returns the limit; 0 means no limit.
+    fn limit(&self) -> u64 {
+        self.limit.unwrap_or(LIMIT_DEFAULT)
+    }
+
     fn from(&self) -> Option<&OsString> {
         self.first.as_ref().or(self.from.as_ref())
     }
 }
 
-/// A record as JSON.
+/// Record as JSON.
 #[derive(Serialize)]
 pub(super) struct WordRecord {
     pub(super) key: u64,
@@ -79,26 +85,26 @@ pub(super) struct WordRecord {
     pub(super) value: Option<u64>,
 }
 
-/// Prints records by ascending key. Not a snapshot: what others write meanwhile may be in it or
-/// not.
+/// Prints records in ascending key order. Not a snapshot: concurrent writes may or may not be
+/// included.
 pub(crate) fn run(pool: &PoolArguments, arguments: &ScanArguments) -> anyhow::Result<Ending> {
     let (sessions, table) = open_table(pool, &arguments.table.table)?;
     let is_cut = match &table {
         AnyTable::Words(table) => scan_words(table, arguments)?,
         AnyTable::Bytes(table) => scan_bytes(table, arguments)?,
     };
-    // Where a program reads, it knows its limit.
-    if is_cut && stdout().is_terminal() {
+    // A limit that the user has given needs no explanation.
+    if is_cut && arguments.limit.is_none() {
         say(format_args!(
-            "there are more than {} records; --limit 0 prints all",
-            arguments.limit
+            "stopped after {LIMIT_DEFAULT} records, and there are more: --limit COUNT prints more, \
+             --limit 0 prints all"
         ));
     }
     log_costs(sessions.as_ref());
     Ok(Ending::Done)
 }
 
-/// Whether there are more than the limit.
+/// Prints records of a table of words. Returns whether there are more than the limit.
 fn scan_words(table: &WordTable, arguments: &ScanArguments) -> anyhow::Result<bool> {
     let prefix = arguments.prefix.as_ref().map(|_| "--prefix");
     let reverse = arguments.reverse.then_some("--reverse");
@@ -114,7 +120,7 @@ fn scan_words(table: &WordTable, arguments: &ScanArguments) -> anyhow::Result<bo
     let mut is_cut = false;
     for (index, record) in table.range(from..=to).enumerate() {
         let (key, value) = record?;
-        if arguments.limit > 0 && index as u64 == arguments.limit {
+        if arguments.limit() > 0 && index as u64 == arguments.limit() {
             is_cut = true;
             break;
         }
@@ -138,7 +144,7 @@ fn scan_bytes(table: &StringTable, arguments: &ScanArguments) -> anyhow::Result<
     let mut is_cut = false;
     for (index, record) in records.enumerate() {
         let Record { key, value } = record?;
-        if arguments.limit > 0 && index as u64 == arguments.limit {
+        if arguments.limit() > 0 && index as u64 == arguments.limit() {
             is_cut = true;
             break;
         }

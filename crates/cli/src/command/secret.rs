@@ -1,4 +1,4 @@
-//! `farleaf secret`: secrets of pools on the network, and keys for lesser rights.
+//! `farleaf secret`: creates secrets of pools and clusters, and keys with fewer rights.
 
 use anyhow::Context;
 use clap::{Args, Subcommand};
@@ -8,7 +8,7 @@ use crate::arguments::PoolArguments;
 use crate::failure::{BadArgument, Ending};
 use crate::output::print;
 
-/// What to do.
+/// Arguments of `farleaf secret`.
 #[derive(Debug, Args)]
 pub(crate) struct SecretArguments {
     #[command(subcommand)]
@@ -17,18 +17,18 @@ pub(crate) struct SecretArguments {
 
 #[derive(Debug, Subcommand)]
 enum SecretCommand {
-    /// Print a new secret, for a file that `serve` and its clients read
+    /// Print a new secret; `serve` and its clients read it from a file
     New,
-    /// Print a key that lets its holder only read, or only read and write; made from the secret in
-    /// `--secret-file` or `FARLEAF_SECRET`
+    /// Print a key with fewer rights, derived from the secret in `--secret-file` or
+    /// `FARLEAF_SECRET`
     Derive {
-        /// What the key is for: `read` or `write`
+        /// Rights of the key: `read` or `write`
         #[arg(value_name = "RIGHTS")]
         wanted: Rights,
     },
 }
 
-/// Does it.
+/// Runs `farleaf secret`.
 pub(crate) fn run(pool: &PoolArguments, arguments: &SecretArguments) -> anyhow::Result<Ending> {
     match arguments.command {
         SecretCommand::New => {

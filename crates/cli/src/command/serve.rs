@@ -1,4 +1,4 @@
-//! `farleaf serve`: a memory node for the processes of this host, and of others.
+//! `farleaf serve`: runs a memory node for processes of this host and of others.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -15,31 +15,31 @@ use crate::arguments::PoolArguments;
 use crate::command::serve_node;
 use crate::failure::{BadArgument, Ending};
 use crate::output::print;
-use crate::quantity::{parse_size, size};
 use crate::signals;
+use farleaf_bench::quantity::{parse_size, size};
 
 const HUGE_PAGE_SIZE_BYTES: u64 = 2 << 20;
 
-/// Which pool to serve.
+/// Pool to serve.
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("network").args(["listen", "node"]).multiple(true))]
 pub(crate) struct ServeArguments {
-    /// Serve this node of a pool of several: `--pool FILE` says which nodes there are, the first,
-    /// 0, being the pool's home
+    /// Serve this node of a pool of several nodes, which `--pool FILE` lists; node 0 is the home
+    /// node
     #[arg(long, value_name = "NUMBER", conflicts_with_all = ["name", "size", "listen", "silence"])]
     #[arg(allow_negative_numbers = true)]
     pub(super) node: Option<u8>,
 
-    /// The pool's name; its address is `shm:NAME`
+    /// Name of the pool; its address is `shm:NAME`
     #[arg(long, default_value = "default")]
     name: String,
 
-    /// Size of its memory, such as 512MiB or 4GiB; all of it is taken at once
+    /// Size of the pool's memory, such as 512MiB or 4GiB; all of it is allocated at startup
     #[arg(long, default_value = "1GiB", value_parser = parse_size)]
     #[arg(allow_negative_numbers = true)]
     size: u64,
 
-    /// Threads that retrain tables while they are used: 1, or 0 for none
+    /// Threads that retrain tables in the background: 1, or 0 for none
     #[arg(
         long,
         default_value_t = 1,
@@ -48,12 +48,12 @@ pub(crate) struct ServeArguments {
     )]
     retrain_threads: u32,
 
-    /// Threads that answer calls of the node (tables with `--index rpc` or `xstore`), from 0 to
-    /// 64, beside the one that reads them [default: one for four processors]
+    /// Worker threads for calls (`--index rpc` and `xstore`), 0 to 64, in addition to the thread
+    /// that reads the calls [default: one for four processors]
     #[arg(long, value_name = "COUNT", allow_negative_numbers = true)]
     call_workers: Option<u32>,
 
-    /// Threads that train the models of tables with `--index xstore`, from 1 to 64
+    /// Threads that train the models of `xstore` tables, from 1 to 64
     #[arg(
         long,
         default_value_t = 1,
@@ -62,20 +62,20 @@ pub(crate) struct ServeArguments {
     )]
     train_threads: u32,
 
-    /// Serve clients on the network, too: IP:PORT, or PORT of this host's loopback. What others
-    /// than this host can reach needs a secret (`--secret-file` or `FARLEAF_SECRET`); on loopback,
-    /// one is made for the programs of this user if none is given
+    /// Listen for clients on the network, too: IP:PORT, or PORT on the loopback interface. An
+    /// address that other hosts can reach requires a secret (`--secret-file` or `FARLEAF_SECRET`).
+    /// On loopback, the server creates a secret for this user's programs if none is given
     #[arg(long, value_name = "ADDRESS", value_parser = parse_listen)]
     #[arg(allow_negative_numbers = true)]
     listen: Option<SocketAddr>,
 
-    /// Serve the memory by an RDMA device (RoCE, InfiniBand, Soft-RoCE), to clients with one;
-    /// nobody else can change it then, so that `shm` and `tcp` pools are turned away. Of a pool of
-    /// several nodes, all or none
+    /// Serve the memory through an RDMA device (RoCE, InfiniBand or Soft-RoCE). Only clients with
+    /// such a device can write then; `shm` clients are refused. In a pool of several nodes, all or
+    /// none use it
     #[arg(long, requires = "network")]
     pub(super) verbs: bool,
 
-    /// The most connections from the network: two for a process, and one for each of its sessions
+    /// Maximum number of network connections; a process uses two, and one for each session
     #[arg(
         long,
         default_value_t = 1024,
@@ -86,8 +86,8 @@ pub(crate) struct ServeArguments {
     #[arg(allow_negative_numbers = true)]
     connections: u32,
 
-    /// The most sessions of one client on the network; a process that opens the pool several times
-    /// is several clients
+    /// Maximum number of sessions of a network client; a process that opens the pool twice counts
+    /// as two clients
     #[arg(
         long,
         default_value_t = 512,
@@ -98,7 +98,7 @@ pub(crate) struct ServeArguments {
     #[arg(allow_negative_numbers = true)]
     sessions_per_client: u32,
 
-    /// Give a client on the network up after so many seconds in which nothing came from it
+    /// Seconds of silence after which a network client counts as dead
     #[arg(
         long,
         default_value_t = 30,
@@ -109,7 +109,7 @@ pub(crate) struct ServeArguments {
     #[arg(allow_negative_numbers = true)]
     silence: u32,
 
-    /// Threads that execute what comes over the network; one per core, at most 4, if not given
+    /// Threads that execute network requests [default: one per core, at most 4]
     #[arg(
         long,
         value_name = "COUNT",
@@ -119,17 +119,16 @@ pub(crate) struct ServeArguments {
     #[arg(value_parser = clap::value_parser!(u32).range(1..=256))]
     nic_threads: Option<u32>,
 
-    /// File with the node's certificate, and those that lead to its authority (PEM): encrypts what
-    /// goes over the network
+    /// File with the server's certificate chain (PEM). Turns encryption on
     #[arg(long, value_name = "FILE", requires = "network", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
 
-    /// File with the key of that certificate (PEM)
+    /// File with the private key of the certificate (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
 }
 
-/// IP:PORT, or a port of loopback.
+/// Parses IP:PORT, or PORT on the loopback interface.
 pub(super) fn parse_listen(text: &str) -> Result<SocketAddr, &'static str> {
     if let Ok(address) = text.parse() {
         return Ok(address);
@@ -141,18 +140,19 @@ pub(super) fn parse_listen(text: &str) -> Result<SocketAddr, &'static str> {
     parsed.map_err(|_| "expected IP:PORT, such as 10.0.0.5:7470, or a port of this host's loopback")
 }
 
-/// Serves until SIGHUP, SIGINT or SIGTERM. A second SIGINT or SIGTERM ends it at once.
+/// Serves until SIGHUP, SIGINT or SIGTERM. A second SIGINT or SIGTERM ends the process at once.
 pub(crate) fn run(pool: &PoolArguments, arguments: &ServeArguments) -> anyhow::Result<Ending> {
     if let Some(number) = arguments.node {
         return serve_node::run(pool, arguments, number.into());
     }
     refuse_if_served(&arguments.name)?;
-    // Before signals are taken: its file may be a pipe that nobody writes to.
+    // Read before the signal handlers are installed: the secret's file may be a pipe without a
+    // writer.
     let secret = match arguments.listen {
         Some(_) => pool.secret()?,
         None => None,
     };
-    // Before the node, so that no signal falls between.
+    // Installed before the node starts, so that no signal is missed.
     let signals = signals::take()?;
     let options = arguments.node_options()?;
     let (name, size_bytes) = (&arguments.name, arguments.size);
@@ -197,7 +197,7 @@ pub(crate) fn run(pool: &PoolArguments, arguments: &ServeArguments) -> anyhow::R
         "serving {address}{also}, {size}; `farleaf --pool {address} ...` and \
          `Pool::open(\"{address}\")` use it{from_network}; Ctrl-C stops it\n"
     );
-    // Whoever started it need not listen.
+    // The parent process need not read the line.
     let _ = print(ready);
     node.wait()
         .with_context(|| format!("{address} stopped serving"))?;
@@ -211,7 +211,7 @@ impl ServeArguments {
         Ok(policy.map_err(|error| BadArgument(format!("--{error}")))?)
     }
 
-    /// What the node does beside serving its memory.
+    /// Returns the options of the node's background work.
     pub(super) fn node_options(&self) -> anyhow::Result<NodeOptions> {
         let calls = call_options(self.call_workers, self.train_threads);
         Ok(NodeOptions {
@@ -220,7 +220,7 @@ impl ServeArguments {
         })
     }
 
-    /// Listens there, with what else was said of it.
+    /// Returns the options for listening on an address.
     pub(super) fn listen_at(
         &self,
         address: SocketAddr,
@@ -258,8 +258,8 @@ pub(super) fn warn_of_ordinary_pages(pages: PageKind, size_bytes: u64) {
     }
 }
 
-/// The address for clients; who listens on all addresses of a host cannot know by which one they
-/// come.
+/// Returns the address for clients. A server that listens on all addresses of a host cannot know
+/// which one its clients use.
 fn from_elsewhere(at: SocketAddr) -> String {
     if at.ip().is_unspecified() {
         format!("tcp:HOST:{}", at.port())
@@ -268,7 +268,7 @@ fn from_elsewhere(at: SocketAddr) -> String {
     }
 }
 
-/// Opens the door to the network, if there is to be one.
+/// Listens on the network, if an address is given.
 fn listen(
     secret: Option<Secret>,
     arguments: &ServeArguments,
@@ -284,7 +284,7 @@ fn listen(
         .map_err(|error| cannot_listen("--listen", error, &node.name().to_string()))
 }
 
-/// Why a node cannot serve `what`.
+/// Returns the error for a node that cannot serve `what`.
 pub(super) fn cannot_listen(option: &str, error: NodeError, what: &str) -> anyhow::Error {
     let needs_secret = matches!(
         error,
@@ -297,9 +297,10 @@ pub(super) fn cannot_listen(option: &str, error: NodeError, what: &str) -> anyho
     anyhow::Error::new(error).context(format!("cannot serve {what}"))
 }
 
-/// Each connection is a descriptor; hosts begin with a limit that is lower than what they allow.
+/// Raises the limit of descriptors: each connection takes one, and the initial limit of hosts is
+/// lower than the allowed one.
 pub(super) fn allow_descriptors(connection_count: u64) {
-    /// What a node has open besides.
+    /// Number of descriptors that a node has open besides connections.
     const OTHERS: u64 = 1200;
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     let wanted = connection_count + OTHERS;
@@ -313,9 +314,9 @@ pub(super) fn allow_descriptors(connection_count: u64) {
     }
 }
 
-/// The node takes the name after the memory, of which the host may not have so much twice: a name
-/// that somebody serves already is refused here, before any memory is taken. Of two servers that
-/// start at once, the node refuses the second.
+/// Rejects a name that is served already, before any memory is allocated: the node takes the name
+/// after the memory, which may not fit twice. If two servers start at once, the node rejects the
+/// second.
 fn refuse_if_served(name: &str) -> anyhow::Result<()> {
     let address = format!("shm:{name}");
     if Pool::open(&address).is_err() {

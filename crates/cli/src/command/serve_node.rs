@@ -1,4 +1,4 @@
-//! `farleaf serve --pool FILE --node NUMBER`: one of the nodes of a pool of several.
+//! `farleaf serve --pool FILE --node NUMBER`: serves one node of a pool of several nodes.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,17 +15,17 @@ use crate::arguments::{PoolArguments, secret_of};
 use crate::failure::{BadArgument, Ending};
 use crate::output::print;
 use crate::pool_file::{NodeEntry, PoolFile};
-use crate::quantity::size;
 use crate::signals;
+use farleaf_bench::quantity::size;
 
-/// What every node of a pool is started with.
+/// Arguments that every node of a pool starts with.
 struct Start<'a> {
     file: PoolFile,
-    /// Its place in the file.
+    /// Position of the node in the file.
     number: usize,
     arguments: &'a ServeArguments,
     connect: ConnectOptions,
-    /// Of this host, if an RDMA device is to serve the node's memory.
+    /// RDMA device of this host that serves the node's memory, if one does.
     verbs: Option<VerbsOptions>,
 }
 
@@ -37,7 +37,7 @@ pub(super) fn run(
 ) -> anyhow::Result<Ending> {
     let file = PoolFile::read(Path::new(&pool.pool))?;
     let mut connect = connect_options(pool)?;
-    // What is said on the command line comes first; and it is read once, as it may be a pipe.
+    // The command line takes precedence. The file is read once, because it may be a pipe.
     if let (None, Some(path)) = (&connect.secret, &file.secret_file) {
         connect.secret = Some(secret_of(path)?);
     }
@@ -84,7 +84,7 @@ impl Start<'_> {
         Ok(Ending::Done)
     }
 
-    /// V4: a node that its pool has given up comes back empty.
+    /// Serves a node that joins the pool. A node that its pool has given up starts empty.
     fn serve_guest(&self, entry: &NodeEntry) -> anyhow::Result<Ending> {
         let signals = signals::take()?;
         let stopping: Arc<Mutex<Stopping>> = Arc::default();
@@ -148,7 +148,7 @@ impl Start<'_> {
             Some(device) => ("verbs", format!(" by {device}")),
             None => ("tcp", String::new()),
         };
-        // Whoever started it need not listen.
+        // The parent process need not read the line.
         let _ = print(format_args!(
             "serving node {number} of '{name}'{by}, {size}; `farleaf --pool {kind}:{address} ...` \
              uses the pool; Ctrl-C stops the node\n"
@@ -156,7 +156,7 @@ impl Start<'_> {
     }
 }
 
-/// Stops whichever guest is at work.
+/// Handle that stops the joining node that currently runs.
 #[derive(Default)]
 struct Stopping {
     is_stopping: bool,

@@ -1,4 +1,4 @@
-//! `farleaf sim`: the simulator.
+//! `farleaf sim`: runs the simulator.
 
 use std::fmt::Display;
 use std::str::FromStr;
@@ -14,9 +14,9 @@ use crate::command::sim_messages::{self, MessagesArguments};
 use crate::command::sim_network::{self, NetworkArguments};
 use crate::command::sim_seeds::{SeedArguments, several};
 use crate::failure::{BadArgument, Ending};
-use crate::quantity::{count, parse_positive_count};
+use farleaf_bench::quantity::{count, parse_positive_count};
 
-/// What to simulate.
+/// Arguments of `farleaf sim`.
 #[derive(Debug, Args)]
 pub(crate) struct SimArguments {
     #[command(subcommand)]
@@ -25,49 +25,48 @@ pub(crate) struct SimArguments {
 
 #[derive(Debug, Subcommand)]
 enum SimCommand {
-    /// Try many seeded disasters against the real code, and name the seed of any that breaks a
-    /// promise (status 1; 4 if a planted bug is not found, 130 if Ctrl-C ends it)
+    /// Run the real code through many seeded failure simulations; name the seed of each run that
+    /// breaks a promise. Exit status 1 if one does, 4 if a planted bug is not found, 130 after
+    /// Ctrl-C
     Check(CheckArguments),
 
-    /// Try many seeded disasters against calls over one-sided WRITEs by themselves: status as of
-    /// `check`
+    /// Simulate failures of calls over one-sided WRITEs alone. Exit statuses as for `sim check`
     Messages(MessagesArguments),
 
-    /// Put READ and CAS rates and latencies of the modelled NICs beside published ones (status 1 if
-    /// far off, 3 if nothing is published)
+    /// Compare READ and CAS rates and latencies of the modeled NICs with published ones. Exit
+    /// status 1 if they differ much, 3 if nothing is published
     Network(NetworkArguments),
 }
 
-/// How many disasters, and which.
+/// Number and kind of simulated failures.
 #[derive(Debug, Args)]
 pub(crate) struct CheckArguments {
     #[command(flatten)]
     seeds: SeedArguments,
 
-    /// What befalls the clients: `calm`, only what a fabric may do; `crashes`, deaths, pauses,
-    /// zombies and broken connections besides; `retraining`, all that while leaves are moved;
-    /// `node-loss`, and the node restarts empty; `trees`, that of `crashes` on tables with a tree;
-    /// `compaction`, that while leaves of these are merged; `calls`, that of `crashes` on tables
-    /// that the node holds; `xstore`, on tables whose leaves it changes and whose models it trains;
-    /// `bytes`, on tables of byte strings; `all`, each of these in turn, each with a fresh seed
-    /// [default: `crashes`; with --plant, the one that finds the bug]
+    /// What fails. `calm`: only what a fabric may do; `crashes`: also deaths, pauses, zombies and
+    /// broken connections; `retraining`: the same while leaves move; `node-loss`: the node restarts
+    /// empty; `trees`: crashes on tables with a tree; `compaction`: the same while leaves are
+    /// merged; `calls`: crashes on tables that the node holds; `xstore`: on tables whose models the
+    /// node trains; `bytes`: on tables of byte strings; `all`: each in turn [default: `crashes`;
+    /// with --plant, the profile that finds the bug]
     #[arg(long)]
     profile: Option<Profiles>,
 
     #[arg(long, value_name = "BUG", help = plant_help())]
     plant: Option<Plant>,
 
-    /// Runs spent on making a finding smaller
+    /// Runs to spend on reducing a failing run
     #[arg(long, value_name = "COUNT", default_value = "3000")]
     #[arg(value_parser = parse_positive_count, allow_negative_numbers = true)]
     reduce: u64,
 
-    /// Print everything that happens in a finding, or in the run if there is only one, verb by verb
+    /// Print every verb of a failing run, or of the only run
     #[arg(long)]
     trace: bool,
 }
 
-/// One profile, or all of them.
+/// One profile, or all profiles.
 #[derive(Clone, Copy, Debug)]
 enum Profiles {
     One(Profile),
@@ -85,12 +84,12 @@ impl FromStr for Profiles {
     }
 }
 
-/// A name that is neither a profile nor `all`.
+/// Error: a name that is neither a profile nor `all`.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}; 'all' means each of them")]
 struct UnknownProfiles(#[from] UnknownProfile);
 
-/// Does it.
+/// Runs `farleaf sim`.
 pub(crate) fn run(arguments: &SimArguments) -> anyhow::Result<Ending> {
     match &arguments.command {
         SimCommand::Check(check) => run_check(check),
@@ -99,7 +98,7 @@ pub(crate) fn run(arguments: &SimArguments) -> anyhow::Result<Ending> {
     }
 }
 
-/// The list is the simulator's own.
+/// Returns the help of `--plant`; the list comes from the simulator.
 fn plant_help() -> String {
     let with = Profile::ALL.into_iter().filter_map(|profile| {
         let plants = Plant::ALL.into_iter();
@@ -133,7 +132,7 @@ fn run_check(arguments: &CheckArguments) -> anyhow::Result<Ending> {
     }
 }
 
-/// Runs each profile, whatever becomes of the others, until Ctrl-C.
+/// Runs each profile until Ctrl-C, even if others fail.
 fn run_all_profiles(arguments: &CheckArguments, seeds: Seeds) -> anyhow::Result<Ending> {
     let mut all = Ending::Done;
     for profile in Profile::ALL {
@@ -181,7 +180,7 @@ fn run_profile(
     ran.tell((&what, "operation"), plant, &text)
 }
 
-/// Everything that happens in a run that breaks nothing.
+/// Returns all events of a run without a violation.
 fn story(seed: u64, profile: Profile, plant: Option<Plant>) -> Vec<String> {
     let verdict = run_safely(&Plan::draw(seed, profile), plant, true);
     let indented = |line: String| format!("  {line}");
@@ -198,7 +197,7 @@ fn lines_of(lines: &[String]) -> String {
     text
 }
 
-/// What was broken, the smallest history that breaks it, and how to see it again.
+/// Describes the violation, the smallest history that causes it, and how to reproduce it.
 fn explanation(
     arguments: &CheckArguments,
     campaign: &Campaign,

@@ -1,4 +1,4 @@
-//! `farleaf sim messages`: calls over one-sided WRITEs, judged.
+//! `farleaf sim messages`: simulates calls over one-sided WRITEs, and checks the results.
 
 use clap::Args;
 use farleaf_sim::campaign::Finding;
@@ -6,9 +6,9 @@ use farleaf_sim::exchange::{MESSAGES_FOUND_WITHIN_RUN_COUNT, MessagePlant, run_m
 
 use super::sim_seeds::SeedArguments;
 use crate::failure::Ending;
-use crate::quantity::count;
+use farleaf_bench::quantity::count;
 
-/// How many disasters, and which.
+/// Number and kind of simulated failures.
 #[derive(Debug, Args)]
 pub(crate) struct MessagesArguments {
     #[command(flatten)]
@@ -18,14 +18,14 @@ pub(crate) struct MessagesArguments {
     plant: Option<MessagePlant>,
 }
 
-/// The list is the simulator's own.
+/// Returns the help of `--plant`; the list comes from the simulator.
 fn plant_help() -> String {
     let names = MessagePlant::ALL.map(MessagePlant::name).join(", ");
     let most = count(MESSAGES_FOUND_WITHIN_RUN_COUNT);
     format!("Plant a bug, which must be found within {most} runs: {names}")
 }
 
-/// Does it.
+/// Runs `farleaf sim messages`.
 pub(crate) fn run(arguments: &MessagesArguments) -> anyhow::Result<Ending> {
     let plant = arguments.plant;
     let seeds = arguments

@@ -1,8 +1,8 @@
-//! `farleaf sim network`: what the modelled NICs do, beside what is published of such.
+//! `farleaf sim network`: compares the modeled NICs with published measurements.
 
 use clap::Args;
 use comfy_table::CellAlignment;
-use farleaf_sim::nic::model::{Measure, NetworkModel, Standing};
+use farleaf_sim::nic::model::{Measure, NetworkModel, NumberOrigin};
 use farleaf_sim::nic::probe::{PROBE_COUNT, ProbeResult, SelfCheck, Verdict, self_check};
 use farleaf_sim::nic::profile::{Profile, load_profile};
 
@@ -11,10 +11,10 @@ use crate::log::say;
 use crate::output::{grid, print};
 use crate::progress::count_bar;
 
-/// Which network.
+/// Network to check.
 #[derive(Debug, Args)]
 pub(crate) struct NetworkArguments {
-    /// The testbed: `rolex`, `rf-tree`, `xstore`, or a file like those in crates/sim/profiles
+    /// Testbed: `rolex`, `rf-tree`, `xstore`, or a file like those in crates/tools/sim/profiles
     #[arg(long, value_name = "PROFILE", default_value = "rolex")]
     profile: String,
 
@@ -23,7 +23,7 @@ pub(crate) struct NetworkArguments {
     parameters: bool,
 }
 
-/// Does it.
+/// Runs `farleaf sim network`.
 pub(crate) fn run(arguments: &NetworkArguments) -> anyhow::Result<Ending> {
     let profile =
         load_profile(&arguments.profile).map_err(|error| BadArgument(error.to_string()))?;
@@ -50,7 +50,7 @@ pub(crate) fn run(arguments: &NetworkArguments) -> anyhow::Result<Ending> {
     })
 }
 
-/// A profile by its name, with whatever is not as in the built-in one of this name.
+/// Describes a profile by its name, with its differences from the built-in one of this name.
 pub(super) fn told_of(profile: &Profile) -> String {
     let label = profile.label();
     match &profile.file {
@@ -59,8 +59,8 @@ pub(super) fn told_of(profile: &Profile) -> String {
     }
 }
 
-/// Says on stderr, where it is seen whatever becomes of stdout, that numbers rest on a network that
-/// is far from what is published.
+/// Warns that the results rest on a network that differs much from published measurements. The
+/// warning goes to stderr, where it is seen even if stdout is redirected.
 pub(super) fn warn_if_far(check: &SelfCheck) {
     if check.verdict() == Verdict::Far {
         say(format_args!(
@@ -139,7 +139,7 @@ fn figures(results: &[ProbeResult]) -> String {
     )
 }
 
-fn standing(by: Standing, is_fitted: bool) -> String {
+fn standing(by: NumberOrigin, is_fitted: bool) -> String {
     let fitted = if is_fitted { ", fitted" } else { "" };
     format!("{by}{fitted}")
 }

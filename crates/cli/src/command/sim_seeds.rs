@@ -1,5 +1,5 @@
-//! What the commands of `farleaf sim` that make seeded runs have in common: which seeds, what is
-//! told while they run and afterwards, and how they end.
+//! Common parts of the commands of `farleaf sim` that make seeded runs: seeds, output during and
+//! after the runs, and exit statuses.
 
 use std::num::NonZero;
 use std::sync::Arc;
@@ -14,38 +14,40 @@ use crate::failure::{BadArgument, Ending, INTERRUPTED_STATUS};
 use crate::log::say;
 use crate::output::print;
 use crate::progress::count_bar;
-use crate::quantity::{count, parse_key, parse_positive_count};
+use farleaf_bench::quantity::{count, parse_key, parse_positive_count};
 
-/// More threads than any machine has use for.
+/// Maximum number of threads, more than any machine needs.
 const THREAD_COUNT_MAX: u64 = 1024;
 
-/// Runs, unless it is said how many.
+/// Default number of runs.
 const RUN_COUNT: u64 = 2000;
 
-/// Which seeds, and by how many threads.
+/// Seeds to run, and the number of threads.
 #[derive(Debug, Args)]
 pub(super) struct SeedArguments {
-    /// Seed of the first run; the others follow it [default: a fresh one, which is printed]
+    /// Seed of the first run; the next runs use the next seeds [default: a random seed, which is
+    /// printed]
     #[arg(long, value_parser = parse_key, allow_negative_numbers = true)]
     seed: Option<u64>,
 
-    /// Runs; each is made twice and compared [default: 2000; with --plant as many as it may take]
+    /// Number of runs; each is made twice and the two are compared [default: 2000; with --plant, as
+    /// many as the bug may take]
     #[arg(long, value_name = "COUNT", value_parser = parse_positive_count)]
     #[arg(allow_negative_numbers = true)]
     runs: Option<u64>,
 
-    /// Stop after so many minutes even so
+    /// Stop after this many minutes, even if runs are left
     #[arg(long, value_name = "COUNT", value_parser = parse_positive_count)]
     #[arg(allow_negative_numbers = true)]
     minutes: Option<u64>,
 
-    /// Threads [default: as many as there are processors]
+    /// Number of threads [default: the number of processors]
     #[arg(long, value_name = "COUNT", value_parser = parse_threads)]
     #[arg(allow_negative_numbers = true)]
     threads: Option<u64>,
 }
 
-/// Runs that were made.
+/// Finished runs.
 pub(super) struct Ran {
     seeds: Seeds,
     report: CampaignReport,
@@ -54,7 +56,8 @@ pub(super) struct Ran {
 }
 
 impl SeedArguments {
-    /// The seeds; `planted_run_count` is how many runs a planted bug may take.
+    /// Returns the seeds to run; `planted_run_count` is the number of runs that a planted bug may
+    /// take.
     pub(super) fn seeds(&self, planted_run_count: Option<u64>) -> Result<Seeds, BadArgument> {
         let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
         let first = self.seed.unwrap_or_else(fresh_seed);
@@ -79,7 +82,7 @@ impl SeedArguments {
         })
     }
 
-    /// The same runs with another seed to begin with: a fresh one, if none was given.
+    /// Returns as many runs that start at a new seed, if no seed was given.
     pub(super) fn seeds_after(&self, seeds: Seeds) -> Seeds {
         let first = self.seed.unwrap_or_else(fresh_seed);
         Seeds { first, ..seeds }
@@ -95,11 +98,11 @@ impl SeedArguments {
     ) -> anyhow::Result<Ran> {
         let (begun, stop) = (Instant::now(), stop_at_interrupts()?);
         if self.seed.is_none() {
-            // Told at once: whoever kills the process would not learn it.
+            // Reported at once: a killed process could not report it later.
             say(format_args!("seeds from {} on{what}", seeds.first));
         }
         let bar = count_bar("runs", seeds.run_count);
-        // A panic of the code under test is a finding; it is told with the others.
+        // A panic of the code under test is a finding; it is reported with the others.
         let hook = std::panic::take_hook();
         std::panic::set_hook(Box::new(|_| {}));
         let report = run(&stop, &|done| bar.set_position(done));
@@ -118,7 +121,7 @@ impl SeedArguments {
 }
 
 impl Ran {
-    /// Tells what became of them, and how the command ends. `plant`: the name of a planted bug, and
+    /// Prints the results, and returns how the command ends. `plant`: name of a planted bug, and
     /// what finds it.
     pub(super) fn tell(
         &self,
@@ -147,7 +150,7 @@ impl Ran {
         })
     }
 
-    /// A finding is one whether or not anybody reads of it.
+    /// Reports a failure to print. A finding remains one even if it cannot be printed.
     fn tell_printed(&self, printed: anyhow::Result<()>) -> anyhow::Result<()> {
         match (&self.report.finding, printed) {
             (Some(finding), Err(error)) => {
@@ -166,7 +169,7 @@ impl Ran {
         let seeds = match report.run_count {
             0 => format!("from seed {first} on"),
             1 => format!("seed {first}"),
-            // The last seed of a campaign is one.
+            // The last seed is valid, so this does not overflow.
             run_count => format!("seeds {first} to {}", first + (run_count - 1)),
         };
         let plant = plant.map_or(String::new(), |plant| format!(", {plant} planted"));
@@ -191,11 +194,13 @@ impl Ran {
     }
 }
 
-/// Ctrl-C is noted, and what has been done is told; a second one ends the process at once.
+/// Makes Ctrl-C stop the runs, so that finished ones are reported. A second Ctrl-C ends the process
+/// at once.
 fn stop_at_interrupts() -> anyhow::Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     let status = i32::from(INTERRUPTED_STATUS);
-    // In this order: the first one finds the flag not set yet.
+    // The order matters: at the first signal, the conditional shutdown must find the flag not yet
+    // set.
     signal_hook::flag::register_conditional_shutdown(SIGINT, status, Arc::clone(&stop))?;
     signal_hook::flag::register(SIGINT, Arc::clone(&stop))?;
     Ok(stop)
@@ -208,7 +213,7 @@ pub(super) fn parse_threads(text: &str) -> Result<u64, String> {
     }
 }
 
-/// A seed that was probably never used; its length is one that people can copy.
+/// Returns a new random seed, short enough to copy by hand.
 fn fresh_seed() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.map_or(0, |since| since.as_micros() as u64 % 1_000_000_000_000)

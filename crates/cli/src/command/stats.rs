@@ -1,4 +1,4 @@
-//! `farleaf stats`: what is in the pool, and how well its tables are kept.
+//! `farleaf stats`: shows the contents of a pool and statistics of its tables.
 
 use clap::Args;
 use comfy_table::CellAlignment;
@@ -8,18 +8,19 @@ use farleaf::{
 use serde::Serialize;
 
 use crate::arguments::{OutputArgument, PoolArguments};
+use crate::command::cluster;
 use crate::command::connection::open_sessions;
 use crate::command::stats_bytes::{ByteTableReport, bytes_text};
 use crate::command::table_list::{PartListed, part_text};
 use crate::command::target::Sessions;
 use crate::failure::Ending;
 use crate::output::{Lines, OutputFormat, grid, print};
-use crate::quantity::{count, size};
+use farleaf_bench::quantity::{count, size};
 
-/// What to look at.
+/// Arguments of `farleaf stats`.
 #[derive(Debug, Args)]
 pub(crate) struct StatsArguments {
-    /// Only this table
+    /// Show only this table
     #[arg(short, long, value_name = "NAME")]
     table: Option<String>,
 
@@ -27,13 +28,13 @@ pub(crate) struct StatsArguments {
     output: OutputArgument,
 }
 
-/// Everything, as JSON.
+/// Statistics of a pool as JSON.
 #[derive(Serialize)]
 struct Report {
     pool: PoolReport,
     retraining: RetrainingLine,
     tables: Vec<AnyReport>,
-    /// What this look cost.
+    /// Costs of this command.
     counters: Vec<CounterReport>,
 }
 
@@ -47,7 +48,7 @@ struct PoolReport {
     tables: u64,
 }
 
-/// What the node's retraining has done since the pool was made.
+/// Work of the node's retraining since the pool was created.
 #[derive(Serialize)]
 struct RetrainingLine {
     retrainings: u64,
@@ -65,7 +66,7 @@ struct RetrainingLine {
     no_room: u64,
 }
 
-/// A table of either kind.
+/// Report on a table of either kind.
 #[derive(Serialize)]
 #[serde(untagged)]
 enum AnyReport {
@@ -73,19 +74,19 @@ enum AnyReport {
     Bytes(ByteTableReport),
 }
 
-/// A table of words.
+/// Report on a table of words.
 #[derive(Serialize)]
 struct TableReport {
     name: String,
     id: u32,
     kind: &'static str,
     index: &'static str,
-    /// Which part of a table over several pools it is.
+    /// Part of a table over several pools.
     #[serde(skip_serializing_if = "Option::is_none")]
     part: Option<PartListed>,
     #[serde(skip)]
     part_record: Option<PartRecord>,
-    /// Only models are trained: a tree has none.
+    /// Whether the table has models to train: a tree has none.
     #[serde(skip)]
     has_models: bool,
     slots: u64,
@@ -100,11 +101,11 @@ struct TableReport {
     memory_bytes: u64,
     generation: u16,
     sound: bool,
-    /// Keys that were on nodes which are lost.
+    /// Keys that were on lost nodes.
     lost: Vec<LostReport>,
 }
 
-/// Keys that were on a node which is lost, or behind it.
+/// Range of keys that were on a lost node, or reachable only through it.
 #[derive(Serialize)]
 struct LostReport {
     node: u8,
@@ -127,14 +128,17 @@ struct CounterReport {
     links: u64,
 }
 
-/// Walks over all leaves of the tables. Of several pools, each is told of by itself.
+/// Reads all leaves of the tables. Several pools are reported separately.
 pub(crate) fn run(pool: &PoolArguments, arguments: &StatsArguments) -> anyhow::Result<Ending> {
     let table = arguments.table.as_deref();
+    if let Some(address) = &pool.cluster {
+        return cluster::show_status(pool, address, table, arguments.output.output);
+    }
     let reports = match &open_sessions(pool)? {
         Sessions::One(session) => vec![report(session, table)?],
         Sessions::Parts(session) => {
             if let Some(name) = table {
-                // Parts that do not agree are told before anything is walked over.
+                // Inconsistent parts are reported before anything is read.
                 session.open_table(name)?;
             }
             let reports = session
@@ -160,7 +164,7 @@ pub(crate) fn run(pool: &PoolArguments, arguments: &StatsArguments) -> anyhow::R
     Ok(Ending::Done)
 }
 
-/// What there is to tell of one pool, and of this table of it, or of all.
+/// Returns the report on one pool, with one table of it or all.
 fn report(session: &Session, table: Option<&str>) -> anyhow::Result<Report> {
     let mut names: Vec<String> = match table {
         Some(name) => vec![name.to_owned()],
@@ -188,7 +192,7 @@ fn report(session: &Session, table: Option<&str>) -> anyhow::Result<Report> {
     })
 }
 
-/// What there is to tell of a table, whatever its kind.
+/// Returns the report on a table of either kind.
 fn any_report(session: &Session, name: &str) -> Result<AnyReport, Error> {
     match session.open_part(name) {
         Err(error) if matches!(error.kind(), ErrorKind::TableOfOtherKind { .. }) => {
@@ -329,7 +333,7 @@ fn text(report: &Report) -> String {
     text
 }
 
-/// What of a table is lost; of many ranges, the first few.
+/// Describes the lost ranges of a table; of many, only the first few.
 fn lost_text(table: &TableReport) -> Option<String> {
     let count_max = 4;
     let range = |lost: &LostReport| format!("{} to {} (node {})", lost.from, lost.to, lost.node);
@@ -366,7 +370,7 @@ fn retraining_text(retraining: &RetrainingLine) -> String {
     )
 }
 
-/// All there is to tell of tables of words.
+/// Formats the reports on tables of words.
 fn words_text(tables: &[&TableReport]) -> String {
     let mut text = String::new();
     if !tables.is_empty() {

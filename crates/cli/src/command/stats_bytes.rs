@@ -1,13 +1,13 @@
-//! `farleaf stats`, of tables of byte strings.
+//! `farleaf stats` for tables of byte strings.
 
 use comfy_table::CellAlignment;
 use farleaf::{ByteTableStats, TableInfo, TableKind};
 use serde::Serialize;
 
 use crate::output::grid;
-use crate::quantity::{count, size};
+use farleaf_bench::quantity::{count, size};
 
-/// A table of byte strings.
+/// Report on a table of byte strings.
 #[derive(Serialize)]
 pub(super) struct ByteTableReport {
     name: String,
@@ -61,7 +61,7 @@ impl ByteTableReport {
     }
 }
 
-/// All there is to tell of tables of byte strings.
+/// Formats the reports on tables of byte strings.
 pub(super) fn bytes_text(tables: &[&ByteTableReport]) -> String {
     if tables.is_empty() {
         return String::new();

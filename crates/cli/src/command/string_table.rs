@@ -1,21 +1,21 @@
-//! A table of byte strings, in a pool's memory or on the disks of a cluster.
+//! Tables of byte strings, in a pool's memory or on the disks of a cluster.
 
 use farleaf::persistent::{ClientError, Durability, PersistentTable};
 use farleaf::{ByteTable, Record};
 
 use super::cluster_way::told;
 
-/// A table of byte strings, wherever its records are.
+/// Table of byte strings with either storage engine.
 pub(super) enum StringTable {
     Memory(ByteTable),
     Persistent {
         table: PersistentTable,
-        /// Of its cluster, for messages.
+        /// Address of the table's cluster, for messages.
         address: String,
     },
 }
 
-/// Records in either order.
+/// Records in ascending or descending order.
 pub(super) type StringRecords = Box<dyn Iterator<Item = anyhow::Result<Record>>>;
 
 impl StringTable {
@@ -26,7 +26,8 @@ impl StringTable {
         }
     }
 
-    /// The same, with writes that are acknowledged then. In a pool there is one way.
+    /// Returns the table with this durability of its writes. A pool has only one kind of
+    /// durability.
     pub(super) fn with_durability(self, durability: Option<Durability>) -> Self {
         match (self, durability) {
             (Self::Persistent { table, address }, Some(durability)) => Self::Persistent {
@@ -51,7 +52,7 @@ impl StringTable {
         }
     }
 
-    /// Writes a key; the value that it had.
+    /// Writes a key. Returns its previous value.
     pub(super) fn replace(&self, key: &[u8], value: &[u8]) -> anyhow::Result<Option<Vec<u8>>> {
         match self {
             Self::Memory(table) => Ok(table.replace(key, value)?),
@@ -59,7 +60,7 @@ impl StringTable {
         }
     }
 
-    /// Removes a key; the value that it had.
+    /// Removes a key. Returns its previous value.
     pub(super) fn take(&self, key: &[u8]) -> anyhow::Result<Option<Vec<u8>>> {
         match self {
             Self::Memory(table) => Ok(table.take(key)?),
@@ -74,7 +75,7 @@ impl StringTable {
         }
     }
 
-    /// The records of a range, descending or not, with their values or without.
+    /// Returns the records of a range, ascending or descending, with or without their values.
     pub(super) fn records(
         &self,
         (start, end): (&[u8], Option<&[u8]>),

@@ -17,19 +17,19 @@ use crate::failure::{BadArgument, Ending};
 use crate::output::print;
 use crate::table_options::{BoundsArgument, KindName, TableOptionArguments};
 
-/// What to do with tables.
+/// Subcommands of `farleaf table`.
 #[derive(Debug, Args)]
 pub(crate) struct TableArguments {
     #[command(subcommand)]
     pub(crate) command: TableCommand,
 }
 
-/// What to do with tables.
+/// Subcommands of `farleaf table`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum TableCommand {
-    /// Make an empty table
+    /// Create an empty table
     Create {
-        /// Its name
+        /// Name of the table
         name: String,
         #[command(flatten)]
         options: TableOptionArguments,
@@ -38,23 +38,22 @@ pub(crate) enum TableCommand {
         #[command(flatten)]
         persistent: PersistentArguments,
     },
-    /// Show which tables there are
+    /// List the tables
     List {
         #[command(flatten)]
         output: OutputArgument,
     },
-    /// Drop a table and all its records
+    /// Drop a table and delete all its records
     Drop {
-        /// Its name
+        /// Name of the table
         name: String,
-        /// Drop the part that this pool has of a table over several pools, when the others are gone
-        /// for good
+        /// Drop this pool's part of a table over several pools, when the other pools are lost
         #[arg(long)]
         part: bool,
     },
 }
 
-/// Does it.
+/// Runs `farleaf table`.
 pub(crate) fn run(pool: &PoolArguments, arguments: &TableArguments) -> anyhow::Result<Ending> {
     if let Some(address) = &pool.cluster {
         let patience = Duration::from_secs(PATIENCE_DEFAULT_S.into());
@@ -112,7 +111,7 @@ fn create(
             if let Err(error) = &created
                 && matches!(error.kind_in_pool(), ErrorKind::TableExists { .. })
             {
-                // Where it cannot be opened, it says so, and what to do.
+                // If the table cannot be opened, the error says what to do.
                 session.open_table(name)?;
             }
             let table = created?;
@@ -126,7 +125,7 @@ fn create(
     }
 }
 
-/// Bounds are for several pools.
+/// Rejects bounds for a single pool.
 pub(super) fn check_bounds(pool: &PoolArguments, bounds: &BoundsArgument) -> anyhow::Result<()> {
     if bounds.bounds.is_some() && pool.addresses().len() == 1 {
         let message = format!(
@@ -138,7 +137,7 @@ pub(super) fn check_bounds(pool: &PoolArguments, bounds: &BoundsArgument) -> any
     Ok(())
 }
 
-/// The bounds as `--bounds` takes them.
+/// Formats bounds in the form that `--bounds` accepts.
 pub(super) fn bounds_text(bounds: &Bounds) -> String {
     let keys: Vec<String> = bounds.first_keys().iter().map(u64::to_string).collect();
     keys.join(",")

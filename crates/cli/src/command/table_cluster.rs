@@ -12,9 +12,9 @@ use crate::cluster_options::PersistentArguments;
 use crate::failure::Ending;
 use crate::log::say;
 use crate::output::{Lines, OutputFormat, grid, print};
-use crate::quantity::{count, size};
+use farleaf_bench::quantity::{count, size};
 
-/// Does it.
+/// Runs `farleaf table` for a cluster.
 pub(super) fn run(opened: &Opened, command: &TableCommand) -> anyhow::Result<Ending> {
     match command {
         TableCommand::Create {
@@ -31,6 +31,7 @@ pub(super) fn run(opened: &Opened, command: &TableCommand) -> anyhow::Result<End
 }
 
 fn create(opened: &Opened, name: &str, arguments: &PersistentArguments) -> anyhow::Result<()> {
+    arguments.refuse_needless_encoding()?;
     let options = arguments.options()?;
     let created = opened.cluster.create_table(name, &options);
     created.map_err(|error| opened.told(error))?;
@@ -67,7 +68,7 @@ fn create(opened: &Opened, name: &str, arguments: &PersistentArguments) -> anyho
     Ok(())
 }
 
-/// A region of the table that no server can take, and for what it waits, if there is one.
+/// Returns a region of the table that no server can take, and what it waits for, if there is one.
 fn nowhere(view: &View, name: &str) -> Option<Waiting> {
     let tables = view.tables.values().map(|seen| &seen.record);
     let table = tables
@@ -81,22 +82,22 @@ fn nowhere(view: &View, name: &str) -> Option<Waiting> {
     })
 }
 
-/// `1 region`, `2 regions`.
+/// Formats a number with its noun: `1 region`, `2 regions`.
 pub(super) fn counted(number: usize, what: &str) -> String {
     let plural = if number == 1 { "" } else { "s" };
     format!("{} {what}{plural}", count(number as u64))
 }
 
-/// A table, as `list` and `cluster status` show it.
+/// Table, as `list` and `cluster status` show it.
 #[derive(Serialize)]
 pub(super) struct Listed {
     pub(super) name: String,
     pub(super) number: u64,
     pub(super) replica_count: usize,
     pub(super) region_count: usize,
-    /// What its primaries have.
+    /// Size of the table on its primaries, in bytes.
     pub(super) size_bytes: u64,
-    /// How many replicas have everything, of all regions.
+    /// Number of in-sync replicas of all regions.
     pub(super) in_sync_count: usize,
     pub(super) is_dropping: bool,
 }
@@ -137,7 +138,7 @@ impl Listed {
     }
 }
 
-/// The tables in a grid.
+/// Formats the tables as a grid.
 pub(super) fn text(tables: &[Listed]) -> String {
     let (left, right) = (CellAlignment::Left, CellAlignment::Right);
     let header = ["table", "number", "replicas", "regions", "size", "in sync"];
@@ -145,7 +146,7 @@ pub(super) fn text(tables: &[Listed]) -> String {
     grid(header, alignments, tables.iter().map(Listed::cells))
 }
 
-/// The tables of a view, by name.
+/// Returns the tables of a view, sorted by name.
 pub(super) fn tables_of(view: &View) -> Vec<Listed> {
     let tables = view.tables.values();
     let mut tables: Vec<_> = tables.map(|seen| Listed::new(view, &seen.record)).collect();

@@ -1,4 +1,4 @@
-//! `farleaf table list`: which tables there are in a pool, or over several.
+//! `farleaf table list`: lists the tables of a pool, or over several pools.
 
 use comfy_table::CellAlignment;
 use farleaf::{
@@ -12,7 +12,7 @@ use super::target::Sessions;
 use crate::arguments::PoolArguments;
 use crate::output::{Lines, OutputFormat, grid, print};
 
-/// A table as JSON.
+/// Table as JSON.
 #[derive(Serialize)]
 struct Listed<'a> {
     name: &'a str,
@@ -20,15 +20,15 @@ struct Listed<'a> {
     id: Option<u32>,
     #[serde(flatten)]
     options: OptionsListed,
-    /// Which part of a table over several pools it is.
+    /// Part of a table over several pools.
     #[serde(skip_serializing_if = "Option::is_none")]
     part: Option<PartListed>,
-    /// Where the parts of a table over several pools meet.
+    /// First keys of the parts of a table over several pools, except the first part.
     #[serde(skip_serializing_if = "Option::is_none")]
     bounds: Option<&'a [u64]>,
 }
 
-/// What tables of the other kind have is left out.
+/// Options of a table; those of the other kind are omitted.
 #[derive(Serialize)]
 struct OptionsListed {
     kind: &'static str,
@@ -43,7 +43,7 @@ struct OptionsListed {
     epsilon_keys: f64,
 }
 
-/// A part of a table over several pools as JSON.
+/// Part of a table over several pools, as JSON.
 #[derive(Serialize)]
 pub(super) struct PartListed {
     number: u16,
@@ -52,7 +52,7 @@ pub(super) struct PartListed {
     to: u64,
 }
 
-/// A table over several pools that these cannot open, as JSON.
+/// Table over several pools that these pools cannot open, as JSON.
 #[derive(Serialize)]
 struct Faulty<'a> {
     name: &'a str,
@@ -74,7 +74,7 @@ impl From<&TableOptions> for OptionsListed {
     }
 }
 
-/// What only tables of the one kind have, and what only those of the other.
+/// Returns the options that only tables of words have, and those that only tables of bytes have.
 fn of_kind(options: &TableOptions) -> (Option<u64>, Option<PageOptions>) {
     match options.kind {
         TableKind::Words => (Some(options.slots), None),
@@ -93,7 +93,7 @@ impl From<&PartRecord> for PartListed {
     }
 }
 
-/// Prints the tables of the pool, or those over all of several.
+/// Prints the tables of the pool, or the tables that span all of several pools.
 pub(super) fn list(pool: &PoolArguments, format: OutputFormat) -> anyhow::Result<()> {
     match open_sessions(pool)? {
         Sessions::One(session) => list_one(pool, session.list_tables()?, format),
@@ -148,7 +148,7 @@ fn text(tables: &[TableInfo]) -> String {
     text
 }
 
-/// A line on a part of a table over several pools.
+/// Formats a line about a part of a table over several pools.
 pub(super) fn part_text(name: &str, part: &PartRecord) -> String {
     format!(
         "table '{name}' is part {} of {} of a table over several pools: keys {} to {}\n",

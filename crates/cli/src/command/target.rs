@@ -1,5 +1,5 @@
-//! A table of either kind, and the sessions that lead to it: in the pool that `--pool` names, or
-//! over the several that it lists.
+//! Tables of either kind and their sessions, in the pool that `--pool` names or over several pools
+//! that it lists.
 
 use std::ffi::OsString;
 use std::ops::RangeInclusive;
@@ -14,28 +14,29 @@ use farleaf::{
 use super::string_table::StringTable;
 use crate::cluster_options::DurabilityArgument;
 use crate::failure::BadArgument;
-use crate::quantity::parse_key;
+use farleaf_bench::quantity::parse_key;
 
-/// A session in one pool, or one in each of several.
+/// Session in one pool, or one in each of several.
 pub(super) enum Sessions {
     One(Session),
     Parts(PartitionedSession),
 }
 
-/// A table, as the catalog says of which kind it is.
+/// Table of the kind that the catalog records.
 pub(super) enum AnyTable {
     Words(WordTable),
     Bytes(StringTable),
 }
 
-/// A table of words, of one pool or over several.
+/// Table of words, of one pool or over several.
 pub(super) enum WordTable {
     One(Table),
     Parts(PartitionedTable),
 }
 
 impl AnyTable {
-    /// The same, with writes that are acknowledged then: what a pool has is refused before.
+    /// Returns the table with this durability of its writes. Tables of words are not affected: the
+    /// option has been rejected before.
     pub(super) fn with_durability(self, durability: DurabilityArgument) -> Self {
         match self {
             Self::Bytes(table) => Self::Bytes(table.with_durability(durability.durability())),
@@ -66,7 +67,7 @@ impl Sessions {
         }
     }
 
-    /// The pools, in the order in which they were named.
+    /// Returns the pools, in the order in which they were named.
     pub(super) fn pools(&self) -> Vec<&Pool> {
         match self {
             Self::One(session) => vec![session.pool()],
@@ -75,10 +76,10 @@ impl Sessions {
     }
 }
 
-/// The words of arguments.
+/// Parses arguments as words.
 ///
 /// # Errors
-/// One is no whole number of 64 bits.
+/// An argument is not an unsigned 64-bit integer.
 pub(super) fn words_of<'a>(
     table: &WordTable,
     role: &str,
@@ -99,7 +100,7 @@ pub(super) fn words_of<'a>(
     arguments.into_iter().map(word).collect()
 }
 
-/// Refuses an option that is given, and that only tables of bytes can have.
+/// Rejects a given option that only tables of bytes support.
 pub(super) fn refuse_for_words<'a>(
     table: &WordTable,
     options: impl IntoIterator<Item = Option<&'a str>>,
@@ -150,7 +151,7 @@ impl WordTable {
         }
     }
 
-    /// Its records with these keys, ascending.
+    /// Returns the records in this range of keys, ascending.
     pub(super) fn range(
         &self,
         range: RangeInclusive<u64>,

@@ -1,10 +1,10 @@
-//! Why a line is no record.
+//! Reasons why a line is not a valid record.
 
 use farleaf::key::text::TextError;
 use farleaf::key::{KEY_SIZE_BYTES_MAX, VALUE_SIZE_BYTES_MAX};
 use thiserror::Error;
 
-/// Why a line is no record.
+/// Reason why a line is not a valid record.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub(crate) enum LineFault {
     #[error("the line is empty, and a line is a key, or a key and a value")]
@@ -13,8 +13,16 @@ pub(crate) enum LineFault {
     TooLong { size_bytes_max: usize },
     #[error("its {role} is no whole number from 0 to {}", u64::MAX)]
     BadNumber { role: &'static str },
-    #[error("its {role} begins with a zero, or has blanks, which a number does not keep")]
+    #[error(
+        "its {role} begins with a zero or has blanks, which a number does not keep; use --kind words to \
+         load numbers, or --kind bytes to load strings"
+    )]
     NotKept { role: &'static str },
+    #[error(
+        "its {role} begins with a zero, which a number does not keep; use --kind words to load it \
+             as a number"
+    )]
+    LeadingZero { role: &'static str },
     #[error("a line is a key, or a key and a value, and no more")]
     MoreThanTwo,
     #[error("it has no value, and line {first_line} has a value")]

@@ -1,4 +1,4 @@
-//! Lines of a file of records.
+//! Reads the lines of a file of records.
 
 use std::io::{self, BufRead, Cursor, Read};
 
@@ -9,19 +9,22 @@ use super::word_line::{LINE_SIZE_BYTES_MAX, is_plainly_words};
 use super::{FileFormat, LineFault, RecordsError, Source};
 use crate::table_options::KindName;
 
-/// Characters of a bad line that are shown.
+/// Maximum number of characters of an invalid line in an error message.
 const SHOWN_COUNT_MAX: usize = 40;
 
-/// A file of records while it is read.
+/// U+FEFF in UTF-8, with which some programs begin text files.
+const BYTE_ORDER_MARK: [u8; 3] = [0xEF, 0xBB, 0xBF];
+
+/// File of records that is being read.
 pub(crate) struct Input<'a> {
     source: &'a Source,
     reader: Box<dyn BufRead>,
-    /// The line that was read last, counted from 1; 0 before.
+    /// Number of the last line read, counted from 1; 0 before the first.
     pub(super) line: u64,
 }
 
 impl<'a> Input<'a> {
-    /// Opens it. The bar shows bytes of the file.
+    /// Opens a file. The bar shows bytes of the file.
     pub(crate) fn open(source: &'a Source, bar: &ProgressBar) -> Result<Self, RecordsError> {
         Ok(Self {
             source,
@@ -30,14 +33,27 @@ impl<'a> Input<'a> {
         })
     }
 
-    /// Of which kind its records are, as far as the first line tells, which is read again
-    /// afterwards: words if it is one of numbers, as tables of words are dumped.
+    /// Skips a byte order mark at the beginning. Called before the first line is read.
+    pub(crate) fn skip_byte_order_mark(&mut self) -> Result<(), RecordsError> {
+        let begins_with_mark = match self.reader.fill_buf() {
+            Ok(beginning) => beginning.starts_with(&BYTE_ORDER_MARK),
+            Err(error) => return Err(self.unread(error)),
+        };
+        if begins_with_mark {
+            self.reader.consume(BYTE_ORDER_MARK.len());
+        }
+        Ok(())
+    }
+
+    /// Returns the kind of the records, detected from the first line, which is then read again. A
+    /// line of numbers means words, because tables of words are dumped so.
     pub(crate) fn kind(&mut self, format: FileFormat) -> Result<KindName, RecordsError> {
         let mut first = Vec::new();
         let read = read_line(&mut self.reader, &mut first, LINE_SIZE_BYTES_MAX);
         read.map_err(|error| self.unread(error))?;
         let is_words = match format {
             FileFormat::Tsv => is_plainly_words(&first),
+            FileFormat::RawTsv | FileFormat::HexTsv => false,
             FileFormat::Json => parse_words(&first).is_ok(),
         };
         let behind = std::mem::replace(&mut self.reader, Box::new(io::empty()));
@@ -49,8 +65,8 @@ impl<'a> Input<'a> {
         })
     }
 
-    /// The next line with its line feed, or the beginning of one that is longer than so many
-    /// bytes. Returns whether there was one.
+    /// Reads the next line with its line feed, or the beginning of a line that exceeds the limit in
+    /// bytes. Returns whether there was a line.
     pub(super) fn next_line(
         &mut self,
         content: &mut Vec<u8>,
@@ -71,7 +87,7 @@ impl<'a> Input<'a> {
         }
     }
 
-    /// The line that was read last is no record.
+    /// Returns the error for the last line read, which is invalid.
     pub(super) fn bad_line(&self, content: &[u8], fault: LineFault) -> RecordsError {
         RecordsError::BadLine {
             file: self.source.to_string(),
@@ -81,15 +97,19 @@ impl<'a> Input<'a> {
         }
     }
 
-    /// There was no line.
-    pub(super) fn empty(&self, form: &'static str) -> RecordsError {
-        RecordsError::Empty {
+    /// Returns the error for a format of byte strings with a table of words.
+    pub(super) fn not_for_words(&self, format: FileFormat) -> RecordsError {
+        RecordsError::NotForWords {
             file: self.source.to_string(),
-            form,
+            option: if format == FileFormat::RawTsv {
+                "--raw"
+            } else {
+                "--hex"
+            },
         }
     }
 
-    /// A key is on two lines.
+    /// Returns the error for a key that is on two lines.
     pub(super) fn twice(&self, key: String, [first_line, line]: [u64; 2]) -> RecordsError {
         RecordsError::Twice {
             file: self.source.to_string(),
@@ -122,9 +142,10 @@ fn hint(error: &io::Error) -> &'static str {
     }
 }
 
-/// A line or a part of one for an error message: quoted, harmless for a terminal, cut when long.
+/// Formats a line or a part of one for an error message: quoted, without control characters,
+/// truncated when long.
 fn shown(content: &[u8]) -> String {
-    // Four bytes are a character at the most.
+    // A character has at most four bytes.
     let begin = &content[..content.len().min(4 * (SHOWN_COUNT_MAX + 1))];
     let text = String::from_utf8_lossy(begin.trim_ascii());
     let mut shown: String = text

@@ -1,7 +1,7 @@
-//! A record as a line with an object: `{"key":...,"value":...}`.
+//! Parses a record in JSON: `{"key":...,"value":...}`.
 //!
-//! Of words both are numbers. Of bytes each is a string, or hexadecimal as `key_hex` or
-//! `value_hex`, as a string in JSON cannot hold what is no UTF-8.
+//! Keys and values of words are numbers. Those of bytes are strings, or hexadecimal as `key_hex`
+//! and `value_hex`, because a string in JSON cannot hold invalid UTF-8.
 
 use farleaf::key::text::from_hex;
 use serde::Deserialize;
@@ -24,16 +24,16 @@ struct StringObject {
     value_hex: Option<String>,
 }
 
-/// Key and value of words.
+/// Parses key and value of a record of words.
 pub(super) fn parse_words(content: &[u8]) -> Result<(u64, u64), LineFault> {
-    // A string that is not closed ends with the line, not with a line feed in it.
+    // An unclosed string should be reported as ending with the line, not as containing a line feed.
     let content = content.trim_ascii_end();
     check_object(content)?;
     let WordObject { key, value } = serde_json::from_slice(content).map_err(|it| bad_json(&it))?;
     Ok((key, value))
 }
 
-/// Key and value of byte strings.
+/// Parses key and value of a record of byte strings.
 pub(super) fn parse_strings(content: &[u8]) -> Result<(Vec<u8>, Vec<u8>), LineFault> {
     let text = str::from_utf8(content).map_err(|error| LineFault::JsonNotUtf8 {
         index: error.valid_up_to(),
@@ -62,7 +62,7 @@ fn bytes_of(
     }
 }
 
-/// Fields may not come in an array, by their order, either.
+/// Rejects arrays, which serde would accept as fields in order.
 fn check_object(content: &[u8]) -> Result<(), LineFault> {
     match content.trim_ascii_start().first() {
         Some(b'[') => Err(LineFault::BadJson("it is an array".to_owned())),
@@ -70,7 +70,7 @@ fn check_object(content: &[u8]) -> Result<(), LineFault> {
     }
 }
 
-/// Without the line, which is 1 always, and another one in the file.
+/// Formats the error without its line number, which is always 1 and not that of the file.
 fn bad_json(error: &serde_json::Error) -> LineFault {
     let told = error.to_string();
     let place = format!(" at line {} column {}", error.line(), error.column());
@@ -84,7 +84,7 @@ fn bad_json(error: &serde_json::Error) -> LineFault {
 mod tests {
     use super::*;
 
-    /// Promise: fields have their names: an array of them is no record of either kind.
+    /// Promise: fields are named: an array is not a record of either kind.
     #[test]
     fn arrays_are_no_records() {
         for array in [

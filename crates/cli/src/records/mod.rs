@@ -1,17 +1,17 @@
-//! Files of records: read whole and checked before anything is loaded.
+//! Reads files of records whole and checks them before anything is loaded.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
-//! | [`source`] | a file or stdin, plain or packed |
-//! | [`input`] | its lines, one after the other |
-//! | [`words`], [`word_line`] | records of whole numbers |
+//! | [`source`] | a file or stdin, plain or gzip |
+//! | [`input`] | lines of the file |
+//! | [`words`], [`word_line`] | records of integers |
 //! | [`strings`], [`tsv`] | records of byte strings |
-//! | [`json`] | a record of either kind as an object |
-//! | [`fault`] | why a line is no record |
+//! | [`json`] | records of either kind as objects |
+//! | [`fault`] | reasons why a line is not a valid record |
 //!
-//! Every line is a record: there are no comments and no empty lines, because either may as well be
-//! damage. A carriage return before the line feed does not matter, nor does a missing last line
-//! feed. Each key is there once. Files that begin with the gzip magic are unpacked, whatever their
+//! Every line is a record. Comments and empty lines are errors, because they may be signs of
+//! corruption. A carriage return before the line feed and a missing last line feed are allowed.
+//! Duplicate keys are errors. Files that begin with the gzip magic are unpacked, whatever their
 //! name.
 
 mod fault;
@@ -33,24 +33,30 @@ pub(crate) use source::Source;
 pub(crate) use strings::StringRecords;
 pub(crate) use words::{WordRecord, read_words};
 
-/// How a line is a record. (The variants have no help of their own, which would make every
-/// command's help long.)
+/// Format of a line. (The variants have no help of their own, which would make every command's help
+/// long.)
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum FileFormat {
     /// Key, tab and value; of words also what [`words`] says.
     #[default]
     Tsv,
+    /// Key, tab and value as they are, without escapes (`--raw`).
+    #[value(skip)]
+    RawTsv,
+    /// Key, tab and value, hexadecimal (`--hex`).
+    #[value(skip)]
+    HexTsv,
     /// An object.
     Json,
 }
 
-/// What is wrong with a file of records.
+/// Error in a file of records.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RecordsError {
-    /// It cannot be opened.
+    /// The file cannot be opened.
     #[error("cannot open {file}: {source}")]
     Open { file: String, source: io::Error },
-    /// It is a directory.
+    /// The path names a directory.
     #[error("{file} is a directory; name a file of records, or - for stdin")]
     Directory { file: String },
     /// Reading or unpacking failed.
@@ -61,7 +67,7 @@ pub(crate) enum RecordsError {
         source: io::Error,
         hint: &'static str,
     },
-    /// A line is no record.
+    /// A line is not a valid record.
     #[error("{file}:{line}: {content} is no record: {fault}")]
     BadLine {
         file: String,
@@ -69,7 +75,7 @@ pub(crate) enum RecordsError {
         content: String,
         fault: LineFault,
     },
-    /// A key is there twice.
+    /// A key occurs twice.
     #[error(
         "{file}:{line}: key {key} is on line {first_line} already; each key may be there once, so \
          take one of the lines out"
@@ -80,7 +86,7 @@ pub(crate) enum RecordsError {
         first_line: u64,
         key: String,
     },
-    /// There is no line.
-    #[error("{file} has no records: a line is {form}")]
-    Empty { file: String, form: &'static str },
+    /// The format is for byte strings, and the table has words.
+    #[error("cannot load {file} with {option}: the table has words, not bytes; leave {option} out")]
+    NotForWords { file: String, option: &'static str },
 }

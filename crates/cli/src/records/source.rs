@@ -1,4 +1,4 @@
-//! Where records come from.
+//! Source of records: a file or stdin.
 
 use std::fmt;
 use std::fs::File;
@@ -13,7 +13,7 @@ use super::RecordsError;
 const BUFFER_SIZE_BYTES: usize = 1 << 18;
 const GZIP_MAGIC: [u8; 2] = [0x1F, 0x8B];
 
-/// A file, or stdin.
+/// Source of records: a file, or stdin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
     Stdin,
@@ -21,7 +21,7 @@ pub(crate) enum Source {
 }
 
 impl From<PathBuf> for Source {
-    /// `-` is stdin.
+    /// Converts a path; `-` means stdin.
     fn from(path: PathBuf) -> Self {
         if path.as_os_str() == "-" {
             Self::Stdin
@@ -41,7 +41,7 @@ impl fmt::Display for Source {
 }
 
 impl Source {
-    /// How much there is to read, if it is known.
+    /// Returns the size of the file in bytes, if it is known.
     pub(crate) fn size_bytes(&self) -> Option<u64> {
         match self {
             Self::Stdin => None,
@@ -52,7 +52,7 @@ impl Source {
         }
     }
 
-    /// Its content, unpacked; the bar shows what has been read of the file itself.
+    /// Opens the unpacked content. The bar counts bytes of the file itself.
     pub(super) fn open(&self, bar: &ProgressBar) -> Result<Box<dyn BufRead>, RecordsError> {
         let opening = |source| RecordsError::Open {
             file: self.to_string(),

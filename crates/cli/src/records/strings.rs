@@ -4,24 +4,25 @@ use farleaf::key::text::escape;
 use farleaf::key::{KEY_SIZE_BYTES_MAX, VALUE_SIZE_BYTES_MAX};
 
 use super::json::parse_strings;
-use super::tsv::parse_line;
+use super::tsv::{parse_escaped, parse_hexadecimal, parse_raw};
 use super::{FileFormat, Input, LineFault, RecordsError};
 
-/// Bytes of a line that are held in memory: an escaped byte has four characters, in JSON six.
+/// Maximum size of a line in memory, in bytes: an escaped byte has four characters, in JSON six.
 const LINE_SIZE_BYTES_MAX: usize = 6 * (KEY_SIZE_BYTES_MAX + VALUE_SIZE_BYTES_MAX) + 64;
 
-/// Records of a file, ascending by key. Their bytes, and 24 for each record.
+/// Records of a file, in ascending key order. They take their own bytes and 24 more for each
+/// record.
 #[derive(Debug, Default)]
 pub(crate) struct StringRecords {
     bytes: Vec<u8>,
     places: Vec<Place>,
 }
 
-/// Where a record lies among the bytes, the value behind the key, and where it stood in the file.
+/// Position of a record: its bytes, the value after the key, and its line in the file.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     start: usize,
-    /// Counted from 1.
+    /// Line number, counted from 1.
     line: u64,
     key_size_bytes: u32,
     value_size_bytes: u32,
@@ -31,20 +32,13 @@ impl StringRecords {
     /// Reads all records.
     ///
     /// # Errors
-    /// The first thing that is wrong, in the order of the file; a key that is there twice only if
-    /// nothing else is.
+    /// The first invalid line of the file. If all lines are valid, the first duplicate key.
     pub(crate) fn read(input: &mut Input<'_>, format: FileFormat) -> Result<Self, RecordsError> {
         let mut records = Self::default();
         let mut content = Vec::new();
         while input.next_line(&mut content, LINE_SIZE_BYTES_MAX)? {
             let added = records.add(&content, format, input.line);
             added.map_err(|fault| input.bad_line(&content, fault))?;
-        }
-        if records.places.is_empty() {
-            return Err(input.empty(match format {
-                FileFormat::Tsv => "a key, a tab and a value",
-                FileFormat::Json => "an object with a key and a value",
-            }));
         }
         records.sort();
         match records.twice() {
@@ -59,7 +53,9 @@ impl StringRecords {
             return Err(LineFault::TooLong { size_bytes_max });
         }
         let (key, value) = match format {
-            FileFormat::Tsv => parse_line(content)?,
+            FileFormat::Tsv => parse_escaped(content)?,
+            FileFormat::RawTsv => parse_raw(content)?,
+            FileFormat::HexTsv => parse_hexadecimal(content)?,
             FileFormat::Json => parse_strings(content)?,
         };
         let (key_size_bytes, value_size_bytes) = (key.len(), value.len());
@@ -92,7 +88,7 @@ impl StringRecords {
         }
     }
 
-    /// The earliest key that is there twice, and on which lines.
+    /// Returns the first duplicate key and its two lines.
     fn twice(&self) -> Option<(&[u8], [u64; 2])> {
         let key = |place| key_at(&self.bytes, place);
         let pairs = self.places.windows(2);
@@ -101,12 +97,12 @@ impl StringRecords {
         Some((key(pair[0]), [pair[0].line, pair[1].line]))
     }
 
-    /// How many there are.
+    /// Returns the number of records.
     pub(crate) fn count(&self) -> usize {
         self.places.len()
     }
 
-    /// Key and value of one, in the order of the keys; `None` behind the last.
+    /// Returns key and value of a record by its position in key order; `None` after the last.
     pub(crate) fn get(&self, index: usize) -> Option<(&[u8], &[u8])> {
         let place = *self.places.get(index)?;
         let end = place.start + (place.key_size_bytes + place.value_size_bytes) as usize;
@@ -114,7 +110,7 @@ impl StringRecords {
         Some(record.split_at(place.key_size_bytes as usize))
     }
 
-    /// All of them, ascending by key.
+    /// Returns all records, in ascending key order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         (0..self.count()).filter_map(|index| self.get(index))
     }
@@ -146,8 +142,8 @@ mod tests {
         Ok(records.iter().map(owned).collect())
     }
 
-    /// Promise: keys and values are what stands for them, empty ones and those with escapes too, in
-    /// the order of their bytes, whatever the order and the line ends of the file.
+    /// Promise: keys and values are decoded, including empty and escaped ones. Records are sorted
+    /// by their bytes, whatever the order and the line ends of the file.
     #[test]
     fn both_formats_are_read() {
         let records = [
@@ -168,12 +164,35 @@ mod tests {
         assert_eq!(read(json.as_bytes(), FileFormat::Json).unwrap(), records);
     }
 
+    /// Promise: raw lines are read unchanged, hexadecimal ones are decoded, and an empty file has
+    /// no records.
+    #[test]
+    fn raw_and_hexadecimal_lines_are_read() {
+        let raw = read(b"C:\\new\ta\tb\\n\r\n\xff\t\n", FileFormat::RawTsv).unwrap();
+        let wanted = [(&b"C:\\new"[..], &b"a\tb\\n"[..]), (b"\xff", b"")];
+        assert_eq!(
+            raw,
+            wanted.map(|(key, value)| (key.to_vec(), value.to_vec()))
+        );
+        let hex = read(b"00fF\t\n61\t0a\n", FileFormat::HexTsv).unwrap();
+        let wanted = [(&b"\x00\xff"[..], &b""[..]), (b"a", b"\n")];
+        assert_eq!(
+            hex,
+            wanted.map(|(key, value)| (key.to_vec(), value.to_vec()))
+        );
+        assert_told(FileFormat::HexTsv, b"6\t\n", "a digit is missing");
+        assert_told(FileFormat::RawTsv, b"a\n", "there is no tab");
+        for format in [FileFormat::Tsv, FileFormat::RawTsv, FileFormat::Json] {
+            assert_eq!(read(b"", format), Ok(Vec::new()));
+        }
+    }
+
     fn assert_told(format: FileFormat, content: &[u8], told: &str) {
         let error = read(content, format).expect_err("a bad line");
         assert!(error.contains(told) && error.len() < 400, "{told}: {error}");
     }
 
-    /// Promise: the first line that is no record is named, with what is wrong and where in it.
+    /// Promise: the error names the first invalid line, the problem and its position in the line.
     #[test]
     fn the_first_bad_line_is_named() {
         let long_key = format!("a\tb\n{}\tv\n", "k".repeat(KEY_SIZE_BYTES_MAX + 1));
@@ -199,13 +218,13 @@ mod tests {
             ),
             (long_key.as_bytes(), "records:2: 'kkk"),
             (long_key.as_bytes(), "its key has 4097 bytes"),
-            (b"", "has no records: a line is a key, a tab and a value"),
         ] {
             assert_told(FileFormat::Tsv, content, told);
         }
     }
 
-    /// Promise: the same of objects.
+    /// Promise: the error for invalid JSON names the first invalid line, the problem and its
+    /// position.
     #[test]
     fn the_first_bad_object_is_named() {
         for (content, told) in [
@@ -227,13 +246,12 @@ mod tests {
             (b"{\"key\":\"\\ud800\",\"value\":\"\"}\n", "it is no object"),
             (b"{\"key\":\"\xff\",\"value\":\"\"}\n", "goes into key_hex"),
             (b"\n", "records:1: ''"),
-            (b"", "has no records: a line is an object"),
         ] {
             assert_told(FileFormat::Json, content, told);
         }
     }
 
-    /// Promise: a key that is there twice, however it is written, is an error with both lines.
+    /// Promise: a duplicate key, however it is written, is an error that names both lines.
     #[test]
     fn a_key_there_twice_names_both_lines() {
         let error = read(b"b\t1\na\t1\nc\t\n\\x62\t2\n", FileFormat::Tsv).expect_err("twice");
@@ -243,7 +261,7 @@ mod tests {
         );
     }
 
-    /// Promise: the first line tells numbers from strings, and is still read.
+    /// Promise: the first line determines the kind of the records, and is still read as a record.
     #[test]
     fn the_first_line_tells_the_kind() {
         let (words, bytes) = (KindName::Words, KindName::Bytes);

@@ -1,19 +1,19 @@
-//! One line of a file of records of words.
+//! Parses one line of a file of records of words.
 
 use super::LineFault;
-use crate::quantity::key_of;
+use farleaf_bench::quantity::key_of;
 
-/// Bytes of a line that are held in memory: more than two numbers of 20 digits and some blanks.
+/// Maximum size of a line in memory, in bytes: more than two numbers of 20 digits and some blanks.
 pub(super) const LINE_SIZE_BYTES_MAX: usize = 256;
 
-/// Of which kind the first line is, and so all must be.
+/// Columns of the first line, which all lines must have.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Columns {
     pub(super) has_value: bool,
     pub(super) first_line: u64,
 }
 
-/// Key and value of a line, with or without its line feed.
+/// Parses key and value of a line, with or without its line feed.
 pub(super) fn parse_line(
     content: &[u8],
     columns: Option<Columns>,
@@ -49,20 +49,21 @@ pub(super) fn parse_line(
     }
 }
 
-/// Whether a line is a record of words, and not one of byte strings that happens to have digits: of
-/// these key and value are separated by a tab, and keep all that stands there.
+/// Returns whether a line is a record of words, and not one of byte strings that happens to have
+/// digits. A record of byte strings has a tab between key and value, and keeps all its characters.
 pub(super) fn is_plainly_words(content: &[u8]) -> bool {
-    parse_line(content, None).is_ok() && refuse_strings(content).is_ok()
+    let may_be_strings = content.contains(&b'\t');
+    parse_line(content, None).is_ok() && (!may_be_strings || refuse_strings(content).is_ok())
 }
 
-/// Refuses what a number would not keep, in a line that may be one of byte strings.
+/// Rejects text that a number would not preserve, in a line that may be one of byte strings.
 pub(super) fn refuse_strings(content: &[u8]) -> Result<(), LineFault> {
     let content = content.strip_suffix(b"\n").unwrap_or(content);
     let content = content.strip_suffix(b"\r").unwrap_or(content);
     let Some(end) = content.iter().position(|byte| *byte == b'\t') else {
-        return Ok(());
+        return refuse_leading_zeros(content);
     };
-    // An empty string is no number, on either side of the tab.
+    // An empty string is not a number, on either side of the tab.
     let is_kept = |digits: &[u8]| match digits {
         [] | [b'0', _, ..] => false,
         digits => digits.iter().all(u8::is_ascii_digit),
@@ -75,7 +76,19 @@ pub(super) fn refuse_strings(content: &[u8]) -> Result<(), LineFault> {
     Ok(())
 }
 
-/// What stands before the first separator, and what after it: blanks, or a comma with blanks.
+/// Rejects a key or value that begins with a zero: a number would lose the zero, and no option says
+/// that it is a number.
+fn refuse_leading_zeros(content: &[u8]) -> Result<(), LineFault> {
+    let (key, value) = split(content.trim_ascii());
+    for (role, digits) in [("key", key), ("value", value.unwrap_or_default())] {
+        if matches!(digits, [b'0', _, ..]) {
+            return Err(LineFault::LeadingZero { role });
+        }
+    }
+    Ok(())
+}
+
+/// Returns the text before and after the first separator: blanks, or a comma with blanks.
 fn split(content: &[u8]) -> (&[u8], Option<&[u8]>) {
     let Some(end) = content.iter().position(|byte| is_separator(*byte)) else {
         return (content, None);
@@ -96,8 +109,8 @@ fn is_separator(byte: u8) -> bool {
 mod tests {
     use super::*;
 
-    /// Promise: what is dumped of words is words; a line whose key or value is an empty string, or
-    /// has what no number keeps, is one of byte strings.
+    /// Promise: dumped words are recognized as words. A line with an empty key or value, or with
+    /// text that a number would not preserve, is one of byte strings.
     #[test]
     fn empty_strings_are_no_numbers() {
         for words in [

@@ -1,28 +1,27 @@
-//! Records of words.
+//! Reads files of records of words.
 //!
 //! A line is a key, or a key and a value, decimal, with blanks or one comma between them; all lines
-//! of a file are of one kind. Where there is only a key, the value is the key itself, so that what
-//! a get yields shows whether it is right. Or a line is an object.
+//! of a file have the same form. A key alone is its own value, so that a get shows whether its
+//! result is right. A line can also be a JSON object.
 
 use super::json::parse_words;
 use super::word_line::{Columns, LINE_SIZE_BYTES_MAX, parse_line, refuse_strings};
 use super::{FileFormat, Input, LineFault, RecordsError};
 
-/// A record and where it stood. 24 bytes of memory.
+/// Record and its line number. Takes 24 bytes of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WordRecord {
     pub(crate) key: u64,
     pub(crate) value: u64,
-    /// Counted from 1.
+    /// Line number, counted from 1.
     line: u64,
 }
 
-/// Reads all records, ascending by key. If the file's first line alone has told that they are
-/// numbers, one that would not stay as it is written is refused.
+/// Reads all records and sorts them by key. If the kind was detected from the first line only, a
+/// number that would not be preserved as written is an error.
 ///
 /// # Errors
-/// The first thing that is wrong, in the order of the file; a key that is there twice only if
-/// nothing else is.
+/// The first invalid line of the file. If all lines are valid, the first duplicate key.
 pub(crate) fn read_words(
     input: &mut Input<'_>,
     format: FileFormat,
@@ -30,14 +29,9 @@ pub(crate) fn read_words(
 ) -> Result<Vec<WordRecord>, RecordsError> {
     let mut records = match format {
         FileFormat::Tsv => read_lines(input, is_guess)?,
+        FileFormat::RawTsv | FileFormat::HexTsv => return Err(input.not_for_words(format)),
         FileFormat::Json => read_objects(input)?,
     };
-    if records.is_empty() {
-        return Err(input.empty(match format {
-            FileFormat::Tsv => "a key, or a key and a value",
-            FileFormat::Json => "an object with a key and a value",
-        }));
-    }
     if !records.is_sorted_by_key(|record| record.key) {
         records.sort_unstable_by_key(|record| (record.key, record.line));
     }
@@ -113,6 +107,8 @@ mod tests {
         let source = Source::File(path);
         let mut input =
             Input::open(&source, &ProgressBar::hidden()).map_err(|it| it.to_string())?;
+        let skipped = input.skip_byte_order_mark();
+        skipped.map_err(|error| error.to_string())?;
         let read = read_words(&mut input, FileFormat::Tsv, false);
         let records = read.map_err(|error| error.to_string())?;
         Ok(records
@@ -127,8 +123,8 @@ mod tests {
         encoder.finish().expect("in memory")
     }
 
-    /// Promise: keys alone are their own values; blanks, commas, tabs, carriage returns and a
-    /// missing last line feed are understood, packed or not; the result ascends.
+    /// Promise: keys alone are their own values. Blanks, commas, tabs, carriage returns and a
+    /// missing last line feed are accepted, packed or not. The result is sorted.
     #[test]
     fn both_kinds_of_lines_are_read() {
         let keys = b"18446744073709551615\r\n 7\n007000";
@@ -146,8 +142,8 @@ mod tests {
         }
     }
 
-    /// Promise: the first bad line is named with its number, its content cut to what fits a
-    /// terminal, and what would be right.
+    /// Promise: the error names the first invalid line, its content (truncated to fit a terminal),
+    /// and the expected form.
     #[test]
     fn the_first_bad_line_is_named() {
         let long = [&b"1\n"[..], &[b'9'; 5_000], b"\nx\n"].concat();
@@ -178,8 +174,8 @@ mod tests {
         }
     }
 
-    /// Promise: a key that is there twice is an error that names both lines, the earliest such
-    /// pair, also when the values are the same.
+    /// Promise: a duplicate key is an error that names both lines of the earliest pair, also when
+    /// the values are the same.
     #[test]
     fn a_key_there_twice_names_both_lines() {
         let error = read_bytes(b"9 1\n5 1\n7 1\n5 1\n9 2\n").expect_err("twice");
@@ -194,13 +190,16 @@ mod tests {
         );
     }
 
-    /// Promise: a file without lines, and a gzip file that is cut off or damaged, are errors.
+    /// Promise: an empty file has no records, a byte order mark is skipped, and a truncated or
+    /// corrupted gzip file is an error.
     #[test]
-    fn empty_and_damaged_files_are_errors() {
-        for content in [Vec::new(), gzip(b"")] {
-            let error = read_bytes(&content).expect_err("empty");
-            assert!(error.contains("has no records"), "{error}");
+    fn damaged_files_are_errors_and_empty_ones_are_not() {
+        for content in [Vec::new(), gzip(b""), b"\xEF\xBB\xBF".to_vec()] {
+            assert_eq!(read_bytes(&content), Ok(Vec::new()));
         }
+        let marked = [&b"\xEF\xBB\xBF"[..], b"7,5\n"].concat();
+        assert_eq!(read_bytes(&marked), Ok(vec![(7, 5)]));
+        assert_eq!(read_bytes(&gzip(&marked)), Ok(vec![(7, 5)]));
         let packed = gzip(b"1\n2\n3\n");
         let cut = read_bytes(&packed[..packed.len() - 6]).expect_err("cut off");
         assert!(cut.contains("cut off"), "{cut}");

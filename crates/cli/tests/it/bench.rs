@@ -1,4 +1,4 @@
-//! `farleaf bench`, small.
+//! Tests of `farleaf bench` with small runs.
 
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ fn reports(text: &str) -> Vec<Value> {
         .collect()
 }
 
-/// Promise: JSON reports are one a line, with what was asked for and what was found: nothing wrong,
+/// Promise: each JSON report is one line, with the arguments and the results: nothing wrong,
 /// nothing missing; on both fabrics.
 #[test]
 fn reports_are_json_lines() {
@@ -76,8 +76,8 @@ fn reports_are_json_lines() {
     }
 }
 
-/// Promise: `bench` alone takes the same options as `bench ycsb`, and runs A to F; several runs end
-/// with a table that compares them.
+/// Promise: `bench` alone takes the options of `bench ycsb`, and runs A to F. Several runs end with
+/// a table that compares them.
 #[test]
 fn bench_alone_runs_all_workloads() {
     let place = Place::new();
@@ -161,7 +161,7 @@ fn the_version_names_the_commit() {
     );
 }
 
-/// Names of the files in the directory of the sockets, as soon as there are any.
+/// Returns the names of the files in the directory of the sockets, as soon as there are any.
 fn runtime_files(place: &Place) -> Vec<String> {
     let Ok(files) = std::fs::read_dir(place.runtime_directory()) else {
         return Vec::new();
@@ -170,8 +170,8 @@ fn runtime_files(place: &Place) -> Vec<String> {
     files.map(|file| name(file.expect("a file"))).collect()
 }
 
-/// Promise: a benchmark that SIGINT or SIGTERM ends, ends at once and as such signals end programs,
-/// and leaves neither the socket nor the lock file of its private pool behind.
+/// Promise: SIGINT or SIGTERM ends a benchmark at once with the usual status of the signal. Neither
+/// the socket nor the lock file of its private pool is left.
 #[test]
 fn a_signal_leaves_no_files_of_the_private_pool() {
     for signal in [Signal::INT, Signal::TERM] {
@@ -199,8 +199,8 @@ fn a_signal_leaves_no_files_of_the_private_pool() {
     }
 }
 
-/// Promise: `bench costs` prints a line for each layer and kind of operation, as JSON with what was
-/// counted, and as a table with the same.
+/// Promise: `bench costs` prints a line for each layer and kind of operation, as JSON with the
+/// counters, and as a table with the same values.
 #[test]
 fn costs_are_printed_layer_by_layer() {
     let place = Place::new();
@@ -238,7 +238,7 @@ fn costs_are_printed_layer_by_layer() {
     );
 }
 
-/// Promise: `--link-count-max` is in the report; retries and links are told of each kind of
+/// Promise: `--link-count-max` is in the report. Retries and links are reported for each kind of
 /// operation, as JSON and below the table.
 #[test]
 fn retries_and_links_are_told() {
@@ -250,7 +250,7 @@ fn retries_and_links_are_told() {
     assert_eq!(report["link_count_max"], 0, "{report}");
     for kind in ["read", "insert"] {
         let measured = &report["operations_by_kind"][kind];
-        // Alone, a session knows of all splits, and no lock is taken.
+        // A single session knows of all splits, and takes no lock.
         for (name, value) in [("retries_mean", 0.0), ("links_mean", 0.0)] {
             assert_eq!(measured[name].as_f64(), Some(value), "{report}");
         }

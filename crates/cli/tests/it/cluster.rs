@@ -1,4 +1,4 @@
-//! Clusters: region servers as processes, persistent tables, and what administrators do.
+//! Tests of clusters: region servers as processes, persistent tables, and administrative commands.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -10,14 +10,14 @@ use crate::pool::{Place, Ran, Server, lines};
 
 const COMMON: &[&str] = &["--lease", "1", "--link-patience", "2", "--buffers", "2"];
 
-/// Region servers 1, 2 and so on; the first has the coordinator.
+/// Region servers, numbered from 1; the first has the coordinator.
 pub(crate) struct Crew {
     pub(crate) place: Place,
     pub(crate) servers: Vec<Server>,
     pub(crate) cluster: String,
 }
 
-/// Where a server listens, as its first line tells.
+/// Returns the address of a server, from its first line.
 pub(crate) fn address_of(server: &Server) -> String {
     let (_, after) = server.ready.split_once(" at ").expect(&server.ready);
     after.split(',').next().expect("a beginning").to_owned()
@@ -51,21 +51,21 @@ impl Crew {
         )
     }
 
-    /// Ends it without a word, and waits for its end.
+    /// Kills a server with SIGKILL, and waits for its end.
     pub(crate) fn kill(&mut self, number: usize) {
         let server = &mut self.servers[number - 1];
         server.signal(Signal::KILL);
         assert_eq!(server.end().0, None);
     }
 
-    /// Starts it again, where it was.
+    /// Restarts a server with its directory and address.
     pub(crate) fn restart(&mut self, number: usize) {
         let address = address_of(&self.servers[number - 1]);
         let port = address.rsplit(':').next().expect("a port").to_owned();
         self.servers[number - 1] = self.start(number, &port);
     }
 
-    /// Starts all of them again, in this order, each a moment after the one before: those that come
+    /// Restarts all servers in this order, each a moment after the previous one. Servers that start
     /// before the one with the coordinator wait for it.
     pub(crate) fn restart_all(&mut self, order: &[usize]) {
         let crew = &*self;
@@ -101,7 +101,7 @@ impl Crew {
         serde_json::from_str(&ran.stdout).expect("one object")
     }
 
-    /// Waits until `cluster status` says that nothing is lacking.
+    /// Waits until `cluster status` reports no problem.
     pub(crate) fn wait_whole(&self) {
         let since = Instant::now();
         loop {
@@ -124,7 +124,7 @@ pub(crate) fn serve(place: &Place, number: usize, arguments: &[&str]) -> Server 
     place.start(&[&own, &secret[..], COMMON, arguments].concat())
 }
 
-/// Each server that is alive says how much its disk can hold, and what is free of that.
+/// Asserts that each server that is alive reports the capacity and the free space of its disk.
 fn assert_room_is_told(status: &Value) {
     for server in status["servers"].as_array().expect("servers") {
         let of = |what: &str| server[what].as_u64();
@@ -135,8 +135,8 @@ fn assert_room_is_told(status: &Value) {
     }
 }
 
-/// Promise (RS14): each replica that is alive reports how far it is verified, and what this version
-/// has written is verified.
+/// Promise: each replica that is alive reports the progress of its verification, and data written
+/// by this version count as verified.
 fn assert_verification_is_told(status: &Value) {
     for region in status["regions"].as_array().expect("regions") {
         assert_eq!(region["mismatch_count"], 0, "{region}");
@@ -151,7 +151,7 @@ fn assert_verification_is_told(status: &Value) {
     }
 }
 
-/// The primary's number, of the region that has the keys from `from` on.
+/// Returns the number of the primary of the region whose keys start at `from`.
 fn primary_of(status: &Value, from: &str) -> u64 {
     let regions = status["regions"].as_array().expect("regions");
     let region = regions.iter().find(|it| it["from"]["key"] == *from);
@@ -171,7 +171,7 @@ pub(crate) fn refused(ran: &Ran, status: i32, told: &[&str]) {
     }
 }
 
-/// Promise: the commands of tables of bytes work with persistent tables over three processes, with
+/// Promise: the commands for tables of bytes work with persistent tables over three processes, with
 /// the same options and the same output.
 #[test]
 fn commands_work_with_persistent_tables() {
@@ -221,7 +221,7 @@ fn commands_work_with_persistent_tables() {
     assert!(listed.contains(r#""in_sync_count":6,"#), "{listed}");
     assert_eq!(crew.run(&["table", "drop", "t"]), "dropped table 't'\n");
 
-    // Two of three servers are enough for what is left.
+    // Two of three servers are enough for the rest.
     let drained = crew.farleaf(&["cluster", "drain", "3", "--wait"]);
     assert_eq!(
         drained.stdout,
@@ -255,9 +255,9 @@ fn split(crew: &Crew, key: &str) {
     }
 }
 
-/// Promise: who has read the line with which a server says that it serves finds it among those
-/// that are alive, a new one as well as one that starts again. The line once came before the first
-/// lease, and a table that was created right then was told that a server lacked.
+/// Promise: once a server has printed that it serves, it counts as alive, at its first start and
+/// after a restart. Regression test: the line was printed before the first lease, and a table
+/// created right then was reported to lack a server.
 #[test]
 fn a_server_that_says_so_is_counted() {
     let mut crew = Crew::new(1);
@@ -275,16 +275,16 @@ fn a_server_that_says_so_is_counted() {
     }
     for number in 2..=3 {
         crew.kill(number);
-        // Its lease is over, so what is alive below is the new one.
+        // The killed server's lease has ended, so the server alive below is the new one.
         std::thread::sleep(Duration::from_millis(1500));
         crew.restart(number);
         assert_alive(&crew, number);
     }
 }
 
-/// Promise: a primary whose process is killed is followed by another, with all that was
-/// acknowledged; when it is back, all is whole again; and so it is when the process with the
-/// coordinator was killed.
+/// Promise: if the process of a primary is killed, another server is promoted, with all
+/// acknowledged writes. When the process is back, status reports "all is whole" again, also if it
+/// had the coordinator.
 #[test]
 fn a_killed_primary_is_followed_by_another() {
     let mut crew = Crew::new(3);
@@ -310,7 +310,7 @@ fn a_killed_primary_is_followed_by_another() {
     for number in 0..10 {
         put(&crew, &mut model, number, 0);
     }
-    // One that is not the coordinator's, too.
+    // Also one on a server without the coordinator.
     let froms = ["", "k3", "k6"];
     let status = crew.status();
     let mut primaries = froms.iter().map(|from| primary_of(&status, from));
@@ -336,7 +336,7 @@ fn a_killed_primary_is_followed_by_another() {
     );
     crew.restart(killed as usize);
     crew.wait_whole();
-    // A hand-over, to the server that was away.
+    // A hand-over to the restarted server.
     let status = crew.status();
     let region = status["regions"].as_array().expect("regions").iter();
     let mut moving = region.filter(|it| it["primary"]["server"] != killed);
@@ -360,8 +360,8 @@ fn a_killed_primary_is_followed_by_another() {
     assert_eq!(crew.run(&["dump"]), all(&model));
 }
 
-/// Promise: a directory that another process has, or that is another cluster's, is refused with
-/// what to do, and nothing is changed.
+/// Promise: a directory that another process uses, or of another cluster, is rejected with what to
+/// do, and nothing is changed.
 #[test]
 fn directories_of_others_are_refused() {
     let crew = Crew::new(1);
@@ -407,8 +407,8 @@ fn directories_of_others_are_refused() {
     );
 }
 
-/// Promise: tables, regions and servers that there are not, or that are there already, are told
-/// with where that is, and what shows those that there are.
+/// Promise: unknown or already existing tables, regions and servers are reported with their place,
+/// and with the command that lists the existing ones.
 #[test]
 fn what_a_cluster_does_not_have_is_told() {
     let crew = Crew::new(1);
@@ -426,7 +426,7 @@ fn what_a_cluster_does_not_have_is_told() {
         1,
         &["no table 'none'", &crew.cluster, "`farleaf table list`"],
     );
-    // A key that is too long to be one is a bad argument of each command; the longest is none.
+    // A key that is too long is an invalid argument of each command; the longest valid key is not.
     let long = "k".repeat(4097);
     for arguments in [
         &["get", &long][..],
@@ -480,8 +480,8 @@ fn what_a_cluster_does_not_have_is_told() {
     );
 }
 
-/// Promise: who does not know the secret is not let in, and who says both pool and cluster is asked
-/// which is meant.
+/// Promise: clients without the secret are rejected. If both a pool and a cluster are given, the
+/// error asks which one is meant.
 #[test]
 fn a_cluster_is_named_and_its_secret_known() {
     let crew = Crew::new(1);
@@ -510,8 +510,8 @@ fn a_cluster_is_named_and_its_secret_known() {
     refused(&both, 2, &["FARLEAF_POOL and FARLEAF_CLUSTER are both set"]);
 }
 
-/// Promise: the workloads run on a table of a cluster of processes, which is gone afterwards; one
-/// that is there already, and has the name, is left as it is.
+/// Promise: the workloads run on a table of a cluster of processes, which is dropped afterwards. An
+/// existing table of that name is left unchanged.
 #[test]
 fn benchmarks_run_on_a_cluster() {
     let crew = Crew::new(2);

@@ -1,4 +1,4 @@
-//! A region whose only copy is damaged, as commands tell it.
+//! Tests of regions whose only replica is corrupted, and of commands that report it.
 
 use std::fs;
 use std::os::unix::fs::FileExt as _;
@@ -10,13 +10,13 @@ use crate::pool::{PATIENCE, lines};
 
 const RECORD_COUNT: u64 = 40_000;
 
-/// The port of a crew's first server.
+/// Returns the port of the first server.
 fn port_of(crew: &Crew) -> String {
     let port = crew.cluster.rsplit(':').next();
     port.expect("a port").to_owned()
 }
 
-/// What `cluster status` says when a server has reported what is wrong.
+/// Returns the output of `cluster status` once a server has reported the problem.
 fn wait_not_whole(crew: &Crew, told: &str) -> String {
     let since = Instant::now();
     loop {
@@ -28,9 +28,9 @@ fn wait_not_whole(crew: &Crew, told: &str) -> String {
     }
 }
 
-/// Promise (RS8): of a record whose bit flipped `get` says on which server, and at which byte of
-/// which file; others are read; and `cluster status` says the same, and what to do, and that this
-/// is not whole. Once it said that all is.
+/// Promise: for a record with a flipped bit, `get` reports the server, the file and the byte; other
+/// records can be read. `cluster status` reports the same, and what to do. Regression test: it
+/// reported that "all is whole".
 #[test]
 fn a_damaged_region_is_told() {
     let mut crew = Crew::new(1);
@@ -97,10 +97,10 @@ fn a_damaged_region_is_told() {
     }
 }
 
-/// A bug that was found: a log that was truncated to nothing was taken for one that was never
-/// written, and status said that all is whole. Promise (VL6, RS8): where the only replica's log has
-/// lost what was acknowledged as `sync`, status says so, where, and what to do, and nothing is
-/// served in its place; when the file is put back, all is there.
+/// Promise: if the only replica's log has lost writes acknowledged as `sync`, status reports that,
+/// the place and what to do, and nothing is served instead. When the file is restored, all records
+/// are there. Regression test: a log truncated to nothing was taken for one that was never written,
+/// and status reported "all is whole".
 #[test]
 fn a_log_of_which_nothing_is_left_is_told() {
     let mut crew = Crew::new(1);
@@ -129,9 +129,9 @@ fn a_log_of_which_nothing_is_left_is_told() {
     assert_eq!(crew.run(&["get", "c"]), "c\tvalue\n");
 }
 
-/// A bug that was found: a server whose coordinator's data were older than a table removed the
-/// table's copy. Promise (CP23): it is kept, `cluster status` and `table create` say why and what
-/// to do, and with the newer data back the table is served.
+/// Promise (CONTROL-23): if the coordinator's data are older than a table, servers keep the table's
+/// replicas. `cluster status` and `table create` report why and what to do, and with the newer data
+/// the table is served again. Regression test: a server removed such a replica.
 #[test]
 fn a_copy_outlives_an_old_coordinator() {
     let mut crew = Crew::new(1);

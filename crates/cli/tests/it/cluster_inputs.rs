@@ -1,18 +1,15 @@
-//! Bad input about clusters that no cluster is needed for to refuse; `bad_inputs` has how it is
-//! judged.
+//! Invalid input about clusters that is rejected without a cluster; `bad_inputs` has the checks.
 
 use crate::bad_inputs::{Case, case, check};
 use crate::pool::Place;
 
-/// Addresses, options that go with pools alone or with clusters alone, and numbers that cannot be.
+/// Invalid addresses, options for pools alone or for clusters alone, and invalid numbers.
 #[rustfmt::skip]
 pub(crate) const CLUSTERS: &[Case] = &[
     case(&["table", "create", "t", "--engine", "lsm"], 2, &["--engine lsm needs --cluster", "region serve"]),
     case(&["table", "create", "t", "--replicas", "2"], 2, &["--replicas cannot be used without --cluster"]),
     case(&["put", "k", "v", "--durability", "sync"], 2, &["--durability cannot be used without --cluster"]),
-    case(&["load", "f", "--hex"], 2, &["--hex cannot be used without --cluster"]),
     case(&["cluster", "status"], 2, &["which cluster?", "--cluster ADDRESS"]),
-    case(&["--cluster", "tcp:h:1", "stats"], 2, &["--cluster cannot be used here", "cluster status"]),
     case(&["--cluster", "tcp:h:1", "bench", "costs"], 2, &["--cluster cannot be used here"]),
     case(
         &["--cluster", "tcp:h:1", "region", "serve", "--data", "d"],
@@ -56,7 +53,8 @@ pub(crate) const CLUSTERS: &[Case] = &[
     ),
 ];
 
-/// Promise: each is refused with what is wrong and what to do, before anything is asked or made.
+/// Promise: each is rejected with what is wrong and what to do, before any server is contacted or
+/// anything is created.
 #[test]
 fn bad_arguments_about_clusters_are_refused() {
     let place = Place::new();
@@ -66,7 +64,7 @@ fn bad_arguments_about_clusters_are_refused() {
     assert!(!place.path().join("d").exists(), "no directory was made");
 }
 
-/// Promise: without the feature, an address of etcd says how to build a program that takes it.
+/// Promise: without the feature, the error for an etcd address says how to build a program with it.
 #[cfg(not(feature = "etcd"))]
 #[test]
 fn etcd_needs_its_feature() {

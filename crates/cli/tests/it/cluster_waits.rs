@@ -1,4 +1,4 @@
-//! What commands about clusters wait for, and that they say so.
+//! Tests of commands that wait for a cluster, and of their messages.
 
 use std::process::{Child, Stdio};
 use std::thread;
@@ -8,7 +8,7 @@ use crate::cluster::{Crew, refused};
 use crate::pool::end;
 
 impl Crew {
-    /// Starts a command, whose end nobody waits for yet.
+    /// Starts a command without waiting for its end.
     fn begin(&self, arguments: &[&str]) -> Child {
         let cluster = ["--cluster", &self.cluster, "--secret-file", "secret"];
         let mut command = self.place.command(&[&cluster, arguments].concat());
@@ -17,9 +17,9 @@ impl Crew {
     }
 }
 
-/// Promise: commands of administrators, and those that read and write, wait for a coordinator whose
-/// server is started again, and say so once; where it does not come, they end with the error when
-/// their patience is over. Once each ended at once.
+/// Promise: administrative commands, and those that read and write, wait for a coordinator whose
+/// server restarts, and say so once. If it does not come back, they end with the error after their
+/// timeout. Regression test: each ended at once.
 #[test]
 fn a_coordinator_that_starts_again_is_waited_for() {
     let mut crew = Crew::new(3);
@@ -49,7 +49,7 @@ fn a_coordinator_that_starts_again_is_waited_for() {
         let waiting = "waiting for the coordinator tcp:";
         assert_eq!(told.matches(waiting).count(), 1, "{order:?}: {told}");
         assert!(!told.contains("\nerror: "), "{order:?}: {told}");
-        // Of the status: a replica may lack still.
+        // `cluster status` may still report a replica that is not in sync.
         assert!(matches!(status, Some(0 | 1)), "{order:?}: {told}");
     }
     assert!(crew.run(&["table", "list"]).contains("u "));
@@ -79,8 +79,8 @@ fn a_coordinator_that_starts_again_is_waited_for() {
     refused(&get, 1, &told);
 }
 
-/// Promise: a drain that is waited for says now and then which regions are left, and why; a table
-/// that no server can take is made with a warning that says what it waits for.
+/// Promise: a waiting drain prints now and then which regions are left, and why. A table that no
+/// server can take is created with a warning that says what it waits for.
 #[test]
 fn what_has_no_server_says_so() {
     let crew = Crew::new(2);

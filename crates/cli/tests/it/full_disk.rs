@@ -1,4 +1,4 @@
-//! A server on a disk that is full: a small file system of the test's own.
+//! Tests of a server on a full disk: a small file system of the test's own.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -10,10 +10,10 @@ use serde_json::Value;
 
 use crate::cluster::{Crew, serve};
 
-/// Set where the test may mount.
+/// Environment variable that is set where the test may mount.
 const INSIDE: &str = "FARLEAF_TEST_MOUNTS";
 
-/// Runs a test where it may mount file systems, if this machine lets it; else it says so.
+/// Runs a test where it may mount file systems. If this machine does not allow that, prints so.
 fn where_it_may_mount(test: &str, body: impl FnOnce()) {
     if std::env::var_os(INSIDE).is_some() {
         return body();
@@ -25,7 +25,7 @@ fn where_it_may_mount(test: &str, body: impl FnOnce()) {
     };
     let probe = unshared().arg("mount -t tmpfs tmpfs /mnt").output();
     if !probe.is_ok_and(|it| it.status.success()) {
-        // Not by a macro, whose text the harness keeps for itself.
+        // Not by a macro, whose output the test harness captures.
         let _ = writeln!(std::io::stderr(), "{test}: skipped: nothing can be mounted");
         return;
     }
@@ -40,7 +40,7 @@ fn where_it_may_mount(test: &str, body: impl FnOnce()) {
     assert!(stdout.contains("1 passed"), "{test}:\n{stdout}");
 }
 
-/// A cluster with a table of which server 2 has all, on a disk of 64 MiB.
+/// Cluster with a table whose only replica is on server 2, on a disk of 64 MiB.
 struct Small {
     crew: Crew,
     disk: PathBuf,
@@ -64,7 +64,7 @@ impl Small {
         Self { crew, disk }
     }
 
-    /// Has the disk be full to its last byte.
+    /// Fills the disk to its last byte.
     fn fill_up(&self) {
         let mut file = File::create(self.disk.join("regions/filler")).expect("made");
         while file.write_all(&[1; 4096]).is_ok() {}
@@ -74,7 +74,7 @@ impl Small {
         std::fs::remove_file(self.disk.join("regions/filler")).expect("removed");
     }
 
-    /// Waits until `cluster status` says something.
+    /// Waits until `cluster status` prints this text.
     fn wait_told(&self, told: &str) {
         let since = Instant::now();
         loop {
@@ -96,8 +96,9 @@ impl Small {
     }
 }
 
-/// Promise (RS10): the only server of a region that is started on a disk without a free byte reads
-/// what it has, and refuses writes with what to do; when there is room, they go on by themselves.
+/// Promise: if the only server of a region starts on a disk without a free byte, its records can be
+/// read, and writes are rejected with what to do. When there is space, writes succeed again without
+/// a restart.
 #[test]
 fn a_lone_server_that_starts_on_a_full_disk_is_read() {
     let name = "full_disk::a_lone_server_that_starts_on_a_full_disk_is_read";
@@ -123,15 +124,15 @@ fn a_lone_server_that_starts_on_a_full_disk_is_read() {
     });
 }
 
-/// Promise (RS10): where it cannot be opened without room, `cluster status` says that the region
-/// waits for that, on whose disk, and what to do; and when there is some, it is served.
+/// Promise: if a region cannot be opened without free space, `cluster status` reports that the
+/// region waits for it, the disk, and what to do. When there is space, the region is served.
 #[test]
 fn a_server_that_waits_for_room_is_told() {
     let name = "full_disk::a_server_that_waits_for_room_is_told";
     where_it_may_mount(name, || {
         let mut small = Small::new();
         small.crew.kill(2);
-        // As a program of before left it.
+        // As an older version left it.
         std::fs::remove_file(small.disk.join("regions/1-1/REPLICA.new")).expect("there");
         small.fill_up();
         small.crew.restart(2);

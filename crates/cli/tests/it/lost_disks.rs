@@ -1,4 +1,5 @@
-//! Servers that are lost together with their disks, one after the other, and replaced by new ones.
+//! Tests of servers that are lost together with their disks, one after the other, and replaced by
+//! new ones.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -8,17 +9,17 @@ use serde_json::Value;
 
 use crate::cluster::Crew;
 
-/// The first server has the only coordinator: losing its disk is another story.
+/// Servers to lose. The first server has the only coordinator: losing its disk is tested elsewhere.
 const LOST: [usize; 3] = [2, 3, 4];
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// How much is loaded.
+/// Amount of data to load.
 struct Load {
     table_count: usize,
     record_count: u64,
 }
 
-/// Records with keys of 9 bytes and values of 1 to 23 bytes, in the order of their keys.
+/// Returns records with keys of 9 bytes and values of 1 to 23 bytes, in key order.
 fn records(seed: u64, count: u64) -> String {
     let mut state = seed;
     let mut text = String::new();
@@ -32,7 +33,7 @@ fn records(seed: u64, count: u64) -> String {
     text
 }
 
-/// Whether a value mentions a server anywhere.
+/// Returns whether a JSON value mentions a server anywhere.
 fn mentions(value: &Value, server: usize) -> bool {
     match value {
         Value::Object(fields) => fields
@@ -43,7 +44,7 @@ fn mentions(value: &Value, server: usize) -> bool {
     }
 }
 
-/// Waits until no region has a replica on a server, and nothing is lacking.
+/// Waits until no region has a replica on a server, and there is no problem.
 fn wait_replaced(crew: &Crew, server: usize) {
     let since = Instant::now();
     while mentions(&crew.status()["regions"], server) {
@@ -56,7 +57,7 @@ fn wait_replaced(crew: &Crew, server: usize) {
     crew.wait_whole();
 }
 
-/// Waits until `region compare` finds all replicas equal, with nothing still to be received.
+/// Waits until `region compare` finds all replicas equal and complete.
 fn wait_equal(crew: &Crew, servers: &[usize]) {
     let directories: Vec<String> = servers.iter().map(|it| format!("data-{it}")).collect();
     let mut arguments = vec!["region", "compare"];
@@ -103,9 +104,9 @@ fn lose_each(load: &Load) {
     }
 }
 
-/// Promise: each server but the one with the only coordinator is killed and loses its disk, one
-/// after the other, and a new one joins each time. Every table has exactly what was loaded, and all
-/// replicas hold the same files.
+/// Promise: each server except the one with the only coordinator can be killed and lose its disk,
+/// one after the other, and a new one joins each time. Every table has exactly the loaded records,
+/// and all replicas hold the same files.
 #[test]
 fn each_server_is_lost_with_its_disk() {
     lose_each(&Load {
@@ -114,7 +115,7 @@ fn each_server_is_lost_with_its_disk() {
     });
 }
 
-/// The same with more: `cargo test --release -p farleaf-cli lost_disks -- --ignored`.
+/// Runs the test with more data: `cargo test --release -p farleaf-cli lost_disks -- --ignored`.
 #[test]
 #[ignore = "takes minutes"]
 fn each_server_is_lost_with_its_disk_and_much_is_there() {

@@ -1,4 +1,4 @@
-//! The built program, as its users run it: a pool served by one process, and used by others.
+//! Tests of the built program as its users run it: one process serves a pool, and others use it.
 
 mod bad_inputs;
 mod bench;
@@ -6,8 +6,10 @@ mod cluster;
 mod cluster_damage;
 mod cluster_inputs;
 mod cluster_waits;
+mod errors_page;
 mod full_disk;
 mod lost_disks;
+mod manual;
 mod modes;
 mod morton;
 mod network;

@@ -1,4 +1,5 @@
-//! Modes of what servers create: other users of the host cannot read it, whatever the umask is.
+//! Tests of file modes: other users of the host cannot read what servers create, whatever the
+//! umask.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
@@ -10,7 +11,7 @@ use rustix::process::Signal;
 use crate::cluster::address_of;
 use crate::pool::{Place, Server, lines};
 
-/// Starts a command that serves, with umask 000.
+/// Starts a server with umask 000.
 fn start_wide(place: &Place, arguments: &[&str]) -> Server {
     let inner = place.command(arguments);
     let mut command = Command::new("sh");
@@ -26,7 +27,7 @@ fn start_wide(place: &Place, arguments: &[&str]) -> Server {
     Place::start_command(command)
 }
 
-/// Everything in a directory, and itself.
+/// Adds a path and everything below it.
 fn everything(path: &Path, found: &mut Vec<PathBuf>) {
     found.push(path.to_owned());
     if path.is_dir() {
@@ -36,8 +37,8 @@ fn everything(path: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// What others than the owner can access, of the files and directories below these, and how many
-/// there are.
+/// Returns the files and directories below these that other users can access, and the number of
+/// all.
 fn wide(place: &Place, names: &[&str]) -> (Vec<PathBuf>, usize) {
     let mut found = Vec::new();
     for name in names {
@@ -57,9 +58,9 @@ fn start(place: &Place, number: usize, more: &[&str]) -> Server {
     start_wide(place, &[&own[..], &small, more].concat())
 }
 
-/// Promise: whatever a region server creates, in its directory and its coordinator's, logs, trees,
-/// manifests, notes and locks, primary or backup, only its user can access, with umask 000, too. A
-/// server that finds wider modes says so once, and tightens them.
+/// Promise: only its user can access the files of a region server, in its directory and its
+/// coordinator's, even with umask 000. That includes logs, trees, manifests, notes and locks, of
+/// primaries and backups. A server that finds wider modes logs one warning, and tightens them.
 #[test]
 fn data_are_closed_to_other_users() {
     let place = Place::new();
@@ -87,7 +88,7 @@ fn data_are_closed_to_other_users() {
         said.push(server.end().1);
     }
     let has_warned = |said: &str| said.matches("other users could access").count();
-    // Of the directory that was there.
+    // A warning for the directory that existed.
     assert_eq!([&said[0], &said[1]].map(|it| has_warned(it)), [1, 0]);
     assert!(said[0].contains("(1 of them"), "{}", said[0]);
     let (found, _) = wide(&place, &DIRECTORIES);
@@ -106,7 +107,7 @@ fn data_are_closed_to_other_users() {
     assert_eq!(found, Vec::<PathBuf>::new());
     again.signal(Signal::TERM);
     let said = again.end().1;
-    // One for the server's directory, one for the coordinator's.
+    // One warning for the server's directory, one for the coordinator's.
     assert_eq!(has_warned(&said), 2, "{said}");
     assert!(
         said.contains("data-1") && said.contains("elsewhere"),
@@ -114,11 +115,11 @@ fn data_are_closed_to_other_users() {
     );
 }
 
-/// How the first server of a cluster is told to create it.
+/// Option with which the first server of a cluster creates it.
 const INIT: &[&str] = &["--init"];
 
-/// Promise: the directory of sockets, locks and secrets that a memory node creates, and everything
-/// in it, is its user's alone, with umask 000, too.
+/// Promise: only its user can access the directory of sockets, locks and secrets of a memory node,
+/// and everything in it, even with umask 000.
 #[test]
 fn sockets_and_secrets_are_closed_to_other_users() {
     let place = Place::new();

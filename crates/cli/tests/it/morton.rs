@@ -1,36 +1,21 @@
-//! Key files as they come from the field: Morton keys, in which neighbours in space are neighbours
-//! in order. Such keys come in bursts, with gaps of all sizes between them, and use all 64 bits.
+//! Tests with realistic key files: Morton keys, whose order keeps spatial neighbors close. Such
+//! keys come in bursts, with gaps of all sizes between them, and use all 64 bits.
 
 use std::collections::BTreeSet;
 use std::io::Write;
 
+use farleaf_base::random::Random;
 use flate2::{Compression, write::GzEncoder};
 
 use crate::pool::{Place, lines};
 
-/// Places that records crowd around.
+/// Number of clusters of records.
 const CLUSTER_COUNT: u64 = 60;
 const KEY_COUNT: usize = 30_000;
-/// Keys of one `get`: far below what a command line can hold.
+/// Number of keys in one `get`, far below the limit of a command line.
 const GET_COUNT: usize = 3000;
 
-/// xorshift64*: the same keys on every machine, for ever.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)
-    }
-
-    fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
-    }
-}
-
-/// The bits of a coordinate, with a bit of the other coordinate's after each.
+/// Returns the bits of a coordinate, with a bit of the other coordinate's after each.
 fn spread(coordinate: u32) -> u64 {
     (0..32).fold(0, |key, bit| {
         key | u64::from(coordinate >> bit & 1) << (2 * bit)
@@ -41,14 +26,14 @@ fn morton(x: u32, y: u32) -> u64 {
     spread(x) | spread(y) << 1
 }
 
-/// Keys in the order in which records were taken: cluster after cluster, back and forth, each
-/// burst a walk of small steps; the corners of the plane are among them.
+/// Returns the keys in the order in which records were taken: cluster after cluster, back and
+/// forth. Each burst is a walk of small steps. The corners of the plane are included.
 fn keys() -> Vec<u64> {
-    let mut random = Random(0x9E37_79B9_7F4A_7C15);
+    let mut random = Random::new(1);
     let centres: Vec<(u32, u32, u32)> = (0..CLUSTER_COUNT)
         .map(|_| {
             let width = 1 << random.below(20);
-            (random.next() as u32, random.next() as u32, width)
+            (random.bits() as u32, random.bits() as u32, width)
         })
         .collect();
     let corners = [(0, 0), (0, u32::MAX), (u32::MAX, 0), (u32::MAX, u32::MAX)];
@@ -70,7 +55,7 @@ fn keys() -> Vec<u64> {
     keys
 }
 
-/// Which of the keys a table has, asked one by one, each with its value.
+/// Returns the keys that a table has, looked up with `get`, and checks their values.
 fn found(place: &Place, asked: &[u64]) -> Vec<u64> {
     let mut found = Vec::new();
     for part in asked.chunks(GET_COUNT) {
@@ -86,9 +71,9 @@ fn found(place: &Place, asked: &[u64]) -> Vec<u64> {
     found
 }
 
-/// Promise: of a file of such keys, in the order in which they were taken, every key is found, of
-/// the keys beside them exactly those that are in the file, and a scan yields the sorted file; by
-/// both search layers, plain and packed.
+/// Promise: after loading such keys, in the order in which they were taken, every key is found. Of
+/// the keys beside them exactly those in the file are found, and a scan returns the sorted file.
+/// That holds for both search layers, plain and packed.
 #[test]
 fn morton_keys_are_found_and_their_neighbours_are_not() {
     let keys = keys();

@@ -1,4 +1,4 @@
-//! Pools over tcp: `farleaf serve --listen`, secrets, and what lesser rights are worth.
+//! Tests of pools over TCP: `farleaf serve --listen`, secrets, and keys with fewer rights.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
@@ -9,7 +9,7 @@ use rustix::process::Signal;
 
 use crate::pool::{Place, Ran, Server, lines};
 
-/// A server by tcp, and who goes to it.
+/// Server over TCP, and the directory of its clients.
 struct Network {
     place: Place,
     server: Server,
@@ -17,12 +17,12 @@ struct Network {
 }
 
 impl Network {
-    /// One that makes its own secret.
+    /// Starts a server that creates its own secret.
     fn open() -> Self {
         Self::serve(Place::new(), &[])
     }
 
-    /// One that is given a secret; keys to read and to write are in files of these names.
+    /// Starts a server with a given secret; files of these names hold keys to read and to write.
     fn guarded() -> Self {
         let place = Place::new();
         let secret = place.farleaf(&["secret", "new"]).quietly();
@@ -45,19 +45,19 @@ impl Network {
         }
     }
 
-    /// Runs a command over tcp.
+    /// Runs a command over TCP.
     fn run(&self, arguments: &[&str]) -> Ran {
         let pool = ["--pool", &self.pool];
         self.place.farleaf(&[&pool, arguments].concat())
     }
 
-    /// With what is in a file for its secret.
+    /// Runs a command with the secret in a file.
     fn run_with(&self, secret_file: &str, arguments: &[&str]) -> Ran {
         self.run(&[&["--secret-file", secret_file], arguments].concat())
     }
 }
 
-/// It must have failed with this text, and have printed nothing.
+/// Asserts that the command failed with this text and printed nothing.
 fn assert_refused(ran: &Ran, told: &[&str]) {
     assert_eq!((ran.status, ran.stdout.as_str()), (Some(1), ""), "{ran:?}");
     assert!(ran.stderr.starts_with("error: "), "{ran:?}");
@@ -68,8 +68,9 @@ fn assert_refused(ran: &Ran, told: &[&str]) {
 
 const NO_RIGHT: &[&str] = &["has not the right to do that", "connect with a secret, or"];
 
-/// Promise: a node on loopback tells its address, every command works with it, with the secret that
-/// the node has left for programs of its user, and what is written by tcp is read by shm.
+/// Promise: a node on loopback prints its address, and every command works with it, with the secret
+/// that the node has left for programs of its user. Data written over TCP can be read over shared
+/// memory.
 #[test]
 fn every_command_works_over_tcp() {
     let mut network = Network::open();
@@ -126,8 +127,8 @@ fn every_command_works_over_tcp() {
     );
 }
 
-/// Promise: a command that is done leaves without a word: what its process does for the pool ends
-/// before its connection does. Once, one in fifty took itself for fenced, and said so.
+/// Promise: a finished command prints no warning: its work for the pool ends before its connection
+/// does. Regression test: one command in fifty reported that it was fenced.
 #[test]
 fn leaving_a_pool_is_no_error() {
     let network = Network::open();
@@ -136,7 +137,7 @@ fn leaving_a_pool_is_no_error() {
     }
 }
 
-/// Promise: who keeps a secret where others can read it is told how to mend that, once, and served
+/// Promise: a secret that others can read causes one warning that says how to fix it, and works
 /// all the same.
 #[test]
 fn a_secret_that_others_can_read_is_warned_of() {
@@ -149,8 +150,8 @@ fn a_secret_that_others_can_read_is_warned_of() {
     assert_eq!(ran.stderr.matches(warning).count(), 1, "{ran:?}");
 }
 
-/// Promise: a node that was given a secret leaves none, and lets in who has the same one in a file
-/// or in a variable, and nobody else.
+/// Promise: a node with a given secret leaves none in a file. It admits clients with the same
+/// secret in a file or in a variable, and no others.
 #[test]
 fn a_secret_that_was_given_is_wanted() {
     let network = Network::guarded();
@@ -178,8 +179,8 @@ fn a_secret_that_was_given_is_wanted() {
     );
 }
 
-/// Promise: a wrong secret is refused after a second, with a text that says so and what to do, and
-/// the node logs who came.
+/// Promise: a wrong secret is rejected after a second, with a message that says so and what to do,
+/// and the node logs the client.
 #[test]
 fn a_wrong_secret_is_refused_slowly() {
     let mut network = Network::guarded();
@@ -205,8 +206,8 @@ fn a_wrong_secret_is_refused_slowly() {
     );
 }
 
-/// Promise: a key to read reads everything, leaves that were split since the load too, and changes
-/// nothing; what is refused says that rights are lacking.
+/// Promise: a key to read can read everything, including leaves split since the load, and changes
+/// nothing. The error for a rejected command says that rights are missing.
 #[test]
 fn a_key_to_read_only_reads() {
     let network = Network::guarded();
@@ -234,15 +235,15 @@ fn a_key_to_read_only_reads() {
     assert_refused(&read(&["table", "drop", "default"]), NO_RIGHT);
     assert_eq!(admin(&["scan", "--limit", "0"]), all);
     assert!(!admin(&["table", "list"]).contains(" t "));
-    // Who has more rights may ask for less, and not the other way round.
+    // A client may ask for fewer rights than its secret grants, not for more.
     let less = network.run_with("admin", &["--rights", "read", "put", "7", "70"]);
     assert_refused(&less, NO_RIGHT);
     let more = read(&["--rights", "write", "put", "7", "70"]);
     assert_refused(&more, &["one to read, and not to write"]);
 }
 
-/// Promise: a key to write changes records, one by one and by a load, and neither makes nor drops
-/// tables.
+/// Promise: a key to write can change records, one by one and by a load, and can neither create nor
+/// drop tables.
 #[test]
 fn a_key_to_write_makes_no_tables() {
     let network = Network::guarded();
@@ -268,11 +269,11 @@ fn a_key_to_write_makes_no_tables() {
     );
     let list = admin(&["table", "list"]);
     assert!(list.contains("default") && !list.contains("\nt "), "{list}");
-    // Nothing is left locked: others go on making tables.
+    // Nothing is left locked: other clients can still create tables.
     admin(&["table", "create", "t"]);
 }
 
-/// Promise: with a secret a node listens on every address of its host.
+/// Promise: with a secret, a node listens on every address of its host.
 #[test]
 fn a_node_with_a_secret_listens_everywhere() {
     let place = Place::new();
@@ -293,8 +294,9 @@ fn a_node_with_a_secret_listens_everywhere() {
     assert!(list.quietly().starts_with(&format!("{pool} has no tables")));
 }
 
-/// Promise: with a certificate the node encrypts, and lets in who takes certificates of its
-/// authority; who does not, or speaks in clear, gets an error. Half of a pair of files is refused.
+/// Promise: with a certificate, the node encrypts, and admits clients that accept certificates of
+/// its authority. Other clients, and those without encryption, get an error. A certificate without
+/// its key, or the reverse, is rejected.
 #[test]
 fn a_pool_can_be_encrypted() {
     let place = Place::new();

@@ -1,11 +1,10 @@
-//! Bad input to `--listen`, `--secret-file`, `--rights`, `secret`, `--verbs` and
-//! `--rdma-*`; `bad_inputs` has how it is
-//! judged.
+//! Invalid input to `--listen`, `--secret-file`, `--rights`, `secret`, `--verbs` and `--rdma-*`;
+//! `bad_inputs` has the checks.
 
 use crate::bad_inputs::{Case, case, check};
 use crate::pool::Place;
 
-/// Doors to the network that are not opened, and keys to them that are none.
+/// Invalid listening addresses and secrets.
 #[rustfmt::skip]
 pub(crate) const NETWORK: &[Case] = &[
     case(
@@ -50,6 +49,9 @@ pub(crate) const NETWORK: &[Case] = &[
         &["needs the pool's secret itself", "key derived"],
     ),
     case(&["--rights", "all", "get", "1"], 2, &["'all'", "--rights", "'read', 'write' and 'admin'"]),
+    case(&["--rights", "read", "man", "--to", "d"], 2, &["--rights cannot be used here"]),
+    case(&["--secret-file", "none", "completions", "zsh"], 2, &["--secret-file cannot be used here"]),
+    case(&["--pool", "shm:x", "man", "--to", "d"], 2, &["--pool cannot be used here", "works with no pool"]),
     case(&["--rights", "read", "get", "1"], 2, &["--rights read", "shm:default", "'tcp:HOST:PORT'"]),
     case(&["bench", "--rights", "read"], 2, &["--rights cannot be used here"]),
     case(&["bench", "--secret-file", "good.secret"], 2, &["--secret-file cannot", "of its own"]),
@@ -95,8 +97,8 @@ pub(crate) const NETWORK: &[Case] = &[
     case(&["--pool", "verbs:host:0", "get", "1"], 2, &["'verbs:host:0' is no pool address", "a port from 1 to 65535"]),
 ];
 
-/// Promise: nobody listens where others could come in unasked, and what is no secret is said to be
-/// none, before anybody is connected to.
+/// Promise: no server listens where other hosts can connect without a secret, and an invalid secret
+/// is reported before any connection.
 #[test]
 fn bad_doors_and_keys_are_refused() {
     let place = Place::new();

@@ -1,9 +1,9 @@
-//! Bad input to `serve --pool FILE --node N` and to `nodes`; `bad_inputs` has how it is judged.
+//! Invalid input to `serve --pool FILE --node N` and to `nodes`; `bad_inputs` has the checks.
 
 use crate::bad_inputs::{Case, case, check};
 use crate::pool::Place;
 
-/// Nodes of pools that are none, and what cannot be done to nodes.
+/// Invalid pools of several nodes, and invalid commands about nodes.
 #[rustfmt::skip]
 pub(crate) const NODES: &[Case] = &[
     case(&["serve", "--node", "0"], 2, &["--node needs --pool FILE"]),
@@ -41,7 +41,8 @@ pub(crate) const NODES: &[Case] = &[
     case(&["nodes", "forget", "1"], 2, &["'forget'"]),
 ];
 
-/// Promise: a node is not served by halves, and what is wrong is said with the file and the place.
+/// Promise: a node with invalid settings is not served at all, and the error names the file and the
+/// place.
 #[test]
 fn bad_pools_of_several_nodes_are_refused() {
     let place = Place::new();

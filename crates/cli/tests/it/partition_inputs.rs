@@ -1,10 +1,10 @@
-//! Bad input about tables over several pools; `bad_inputs` has how it is judged.
+//! Invalid input about tables over several pools; `bad_inputs` has the checks.
 
 use crate::bad_inputs::{Case, case, check};
 use crate::pool::{Place, Server};
 
-/// What is refused whatever the pools hold. `shm:a`, `shm:b` and `shm:c` are served; `two.txt` has
-/// two keys.
+/// Arguments that are invalid whatever the pools hold. `shm:a`, `shm:b` and `shm:c` are served;
+/// `two.txt` has two keys.
 #[rustfmt::skip]
 const ARGUMENTS: &[Case] = &[
     case(&["--pool", "shm:a,shm:a", "table", "list"], 2, &["'shm:a', twice", "another pool"]),
@@ -30,9 +30,9 @@ const ARGUMENTS: &[Case] = &[
     case(&["bench", "ycsb", "--partitions", "4", "--records", "3"], 2, &["--partitions is 4", "not above --records"]),
 ];
 
-/// What the pools have otherwise: `t` is a table over `shm:a` and `shm:b`, `half` one of which
-/// `shm:b` has lost its part, `two` is over `shm:a` and `shm:b`
-/// in one place and over `shm:c` and `shm:d` in another, and `alone` is one of `shm:a` alone.
+/// Arguments that are invalid for these tables: `t` is over `shm:a` and `shm:b`; `half` has lost
+/// its part in `shm:b`. There are two tables `two`, over `shm:a` and `shm:b` and over `shm:c` and
+/// `shm:d`. `alone` is in `shm:a` only.
 #[rustfmt::skip]
 const PARTS: &[Case] = &[
     case(&["--pool", "shm:a", "get", "1", "-t", "t"], 1, &["'t' in shm:a is part 0 of 2", "name all of them"]),
@@ -55,7 +55,7 @@ const PARTS: &[Case] = &[
     case(&["--pool", "shm:a,shm:b", "load", "two.txt", "--create", "-t", "t", "--slots", "16"], 1, &["leave out --create", "other options"]),
 ];
 
-/// All that is tried here.
+/// All cases of this file.
 pub(crate) const PARTITIONS: [&[Case]; 2] = [ARGUMENTS, PARTS];
 
 fn served() -> (Place, [Server; 4]) {
@@ -65,7 +65,7 @@ fn served() -> (Place, [Server; 4]) {
     (place, servers)
 }
 
-/// Promise: what cannot be right about several pools is refused, and nothing is made by it.
+/// Promise: invalid arguments about several pools are rejected, and nothing is created.
 #[test]
 fn bad_arguments_about_several_pools_are_refused() {
     let (place, _servers) = served();
@@ -78,8 +78,8 @@ fn bad_arguments_about_several_pools_are_refused() {
     }
 }
 
-/// Promise: pools in the wrong order, missing, too many, or another table's are told, and what is
-/// there stays as it was.
+/// Promise: pools in the wrong order, missing pools, too many, or those of another table are
+/// reported, and existing data stay unchanged.
 #[test]
 fn wrong_pools_are_told() {
     let (place, _servers) = served();
@@ -112,7 +112,7 @@ fn wrong_pools_are_told() {
         check(&place, case);
     }
     assert_eq!(place.farleaf(&list).quietly(), before);
-    // Half of a table can be dropped, and made again.
+    // A single part of a table can be dropped and created again.
     place
         .farleaf(&["--pool", "shm:a,shm:b", "table", "drop", "half"])
         .quietly();

@@ -1,4 +1,4 @@
-//! Tables over several pools, each served by a process of its own.
+//! Tests of tables over several pools, each served by a process of its own.
 
 use crate::pool::{Place, lines};
 
@@ -8,8 +8,8 @@ fn run(place: &Place, arguments: &[&str]) -> String {
     place.farleaf(&[&POOLS, arguments].concat()).quietly()
 }
 
-/// Promise: a table over two servers is made, loaded, read, written, listed, told of and dropped by
-/// the commands that a table of one has, and each server has its part of the keys.
+/// Promise: the commands for a table of one server also create, load, read, write, list, describe
+/// and drop a table over two servers. Each server has its part of the keys.
 #[test]
 fn a_table_over_two_servers_is_a_table() {
     let place = Place::new();
@@ -62,7 +62,7 @@ fn a_table_over_two_servers_is_a_table() {
     }
 }
 
-/// The table, its parts and their records are listed and told of.
+/// Asserts that the table, its parts and their records are listed and described.
 fn check_told(place: &Place, index: &str) {
     let list = run(place, &["table", "list"]);
     assert!(
@@ -92,8 +92,8 @@ fn check_told(place: &Place, index: &str) {
     );
 }
 
-/// Promise: a load that makes the table cuts it so that each server has as many records; one into a
-/// table that is there writes by key.
+/// Promise: a load that creates the table divides it so that each server has the same number of
+/// records. A load into an existing table writes by key.
 #[test]
 fn a_load_shares_the_records() {
     let place = Place::new();
@@ -109,8 +109,8 @@ fn a_load_shares_the_records() {
     assert_eq!(ran.expect("it starts").stdout, b"90000\t90000\n");
 }
 
-/// Promise: when a server is gone, keys of the others are read and written as before, and an error
-/// about others names the part.
+/// Promise: when a server has ended, keys of the others can still be read and written, and an error
+/// about other keys names the part.
 #[test]
 fn a_lost_server_takes_its_part_alone() {
     let place = Place::new();
@@ -131,8 +131,8 @@ fn a_lost_server_takes_its_part_alone() {
     );
 }
 
-/// Promise: all workloads run right on a table over several servers, by the library that a user
-/// has, and the report says over how many.
+/// Promise: all workloads run correctly on a table over several servers, with the user's library,
+/// and the report has the number of servers.
 #[test]
 fn all_workloads_run_over_two_pools() {
     let place = Place::new();

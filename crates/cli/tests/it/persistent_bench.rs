@@ -1,4 +1,4 @@
-//! `farleaf bench ycsb` on persistent tables, small.
+//! Tests of `farleaf bench ycsb` on persistent tables, with small runs.
 
 use std::fs;
 use std::time::Duration;
@@ -21,7 +21,8 @@ const SMALL: [&str; 10] = [
     "500",
 ];
 
-/// Options of tables in far memory, of persistent tables without one, and what cannot be.
+/// Invalid arguments: options of tables in far memory, options of persistent tables without one,
+/// and invalid values.
 #[rustfmt::skip]
 pub(crate) const PERSISTENT_BENCH: &[Case] = &[
     case(&["bench", "ycsb", "--engine", "lsm", "--index", "learned"], 2, &["--index cannot be used with a persistent table"]),
@@ -47,7 +48,8 @@ pub(crate) const PERSISTENT_BENCH: &[Case] = &[
     case(&["--cluster", "tcp:127.0.0.1:1", "bench", "ycsb"], 1, &["tcp:127.0.0.1:1 cannot be reached"]),
 ];
 
-/// Promise: each is refused with what is wrong and what to do, before anything is asked or made.
+/// Promise: each is rejected with what is wrong and what to do, before any server is contacted or
+/// anything is created.
 #[test]
 fn bad_arguments_are_refused() {
     let place = Place::new();
@@ -56,8 +58,8 @@ fn bad_arguments_are_refused() {
     }
 }
 
-/// Promise: one command runs workloads on servers of its own: JSON has what is asked for and no
-/// costs of far memory, the text no columns of them; the directory is as it was.
+/// Promise: one command runs workloads on servers of its own. JSON has the arguments and no costs
+/// of far memory, and the text has no columns for them; the directory is unchanged.
 #[test]
 fn own_servers_are_measured() {
     let place = Place::new();
@@ -119,7 +121,8 @@ fn own_servers_are_measured() {
     assert_eq!(fs::read_dir(&scratch).expect("there").count(), 0);
 }
 
-/// Promise: a cluster that a variable names for other commands is left alone.
+/// Promise: the benchmark does not use a cluster that an environment variable names for other
+/// commands.
 #[test]
 fn a_variable_fills_no_cluster() {
     let place = Place::new();
@@ -129,7 +132,7 @@ fn a_variable_fills_no_cluster() {
     assert!(text.contains("learned index, shm fabric"), "{text}");
 }
 
-/// Promise: a signal ends it, and nothing is left of its servers' files.
+/// Promise: a signal ends the benchmark, and no files of its servers are left.
 #[test]
 fn a_signal_leaves_nothing_of_own_servers() {
     let much = ["--directory", "scratch", "--operations", "50M"];

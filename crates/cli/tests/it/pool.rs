@@ -1,4 +1,4 @@
-//! Runs the program, in a runtime directory of the test's own.
+//! Test helpers that run the program in a runtime directory of the test's own.
 
 use std::fmt::{Display, Write as _};
 use std::fs::{self, Permissions};
@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-/// Longer than anything here takes, on a host that does much else.
+/// Timeout of all waits, longer than any step takes on a busy host.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 
-/// Lines of a file.
+/// Returns items as lines of a file.
 pub(crate) fn lines(items: impl IntoIterator<Item = impl Display>) -> String {
     items.into_iter().fold(String::new(), |mut text, item| {
         writeln!(text, "{item}").expect("in memory");
@@ -23,7 +23,7 @@ pub(crate) fn lines(items: impl IntoIterator<Item = impl Display>) -> String {
     })
 }
 
-/// What a command did.
+/// Result of a command.
 #[derive(Debug)]
 pub(crate) struct Ran {
     pub(crate) status: Option<i32>,
@@ -42,7 +42,7 @@ impl From<Output> for Ran {
 }
 
 impl Ran {
-    /// Its stdout; it must have succeeded and have nothing to tell on stderr.
+    /// Returns stdout; the command must have succeeded with an empty stderr.
     pub(crate) fn quietly(self) -> String {
         assert_eq!(
             (self.status, self.stderr.as_str()),
@@ -53,7 +53,7 @@ impl Ran {
     }
 }
 
-/// A directory for sockets, and for the files of a test.
+/// Directory for sockets, and for the files of a test.
 pub(crate) struct Place(TempDir);
 
 impl Place {
@@ -69,14 +69,14 @@ impl Place {
         self.path().join("run")
     }
 
-    /// A command in this place, not started.
+    /// Returns a `farleaf` command in this directory, not started.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = self.command_of(env!("CARGO_BIN_EXE_farleaf"));
         command.args(arguments);
         command
     }
 
-    /// Another program in this place, not started.
+    /// Returns a command of another program in this directory, not started.
     pub(crate) fn command_of(&self, program: &str) -> Command {
         let mut command = Command::new(program);
         for variable in [
@@ -96,7 +96,7 @@ impl Place {
         command
     }
 
-    /// Runs it.
+    /// Runs a `farleaf` command.
     pub(crate) fn farleaf(&self, arguments: &[&str]) -> Ran {
         self.command(arguments)
             .output()
@@ -104,7 +104,7 @@ impl Place {
             .into()
     }
 
-    /// Runs it with this stdin.
+    /// Runs a `farleaf` command with this stdin.
     pub(crate) fn farleaf_with_stdin(&self, arguments: &[&str], stdin: &[u8]) -> Ran {
         let mut command = self.command(arguments);
         command
@@ -118,24 +118,24 @@ impl Place {
         child.wait_with_output().expect("it ends").into()
     }
 
-    /// A file in it, for this user alone.
+    /// Writes a file in the directory that only this user can access.
     pub(crate) fn file(&self, name: &str, content: impl AsRef<[u8]>) {
         let path = self.path().join(name);
         std::fs::write(&path, content).expect("a file can be written");
         std::fs::set_permissions(path, Permissions::from_mode(0o600)).expect("it is this user's");
     }
 
-    /// Serves a pool from it.
+    /// Starts a server of a pool.
     pub(crate) fn serve(&self, arguments: &[&str]) -> Server {
         self.start(&[&["serve"], arguments].concat())
     }
 
-    /// Starts a command that serves.
+    /// Starts a command that runs a server.
     pub(crate) fn start(&self, arguments: &[&str]) -> Server {
         Self::start_command(self.command(arguments))
     }
 
-    /// The same of a command that is not started yet.
+    /// Starts a prepared command that runs a server.
     pub(crate) fn start_command(mut command: Command) -> Server {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the program starts");
@@ -155,16 +155,16 @@ impl Place {
     }
 }
 
-/// A serving process, killed when dropped.
+/// Server process, killed when dropped.
 pub(crate) struct Server {
     child: Child,
-    /// Its first line.
+    /// First line that the server printed.
     pub(crate) ready: String,
     _stdout: BufReader<ChildStdout>,
 }
 
 impl Server {
-    /// The address of its pool for clients by tcp, as its first line tells it.
+    /// Returns the pool's address for TCP clients, from the server's first line.
     pub(crate) fn network_pool(&self) -> String {
         let (_, after) = self.ready.split_once(" and tcp:").expect(&self.ready);
         let address = after.split(',').next().expect("a beginning");
@@ -175,7 +175,8 @@ impl Server {
         send(&self.child, signal);
     }
 
-    /// Waits for its end: its exit status, `None` after a fatal signal, and its stderr.
+    /// Waits for the end of the server. Returns its exit status, `None` after a fatal signal, and
+    /// its stderr.
     pub(crate) fn end(&mut self) -> (Option<i32>, String) {
         end(&mut self.child)
     }
@@ -193,7 +194,7 @@ pub(crate) fn send(child: &Child, signal: Signal) {
     kill_process(Pid::from_child(child), signal).expect("it runs");
 }
 
-/// Waits for the end of a process with a piped stderr, which must come.
+/// Waits for the end of a process with a piped stderr; panics after a timeout.
 pub(crate) fn end(child: &mut Child) -> (Option<i32>, String) {
     let deadline = Instant::now() + PATIENCE;
     let status = loop {
@@ -209,8 +210,8 @@ pub(crate) fn end(child: &mut Child) -> (Option<i32>, String) {
     (status.code(), stderr)
 }
 
-/// Starts a command that makes files in the directory `scratch`, and ends it by a signal some time
-/// after it has: it ends by that, and nothing is left of its files.
+/// Starts a command that creates files in the directory `scratch`, and ends it by a signal some
+/// time later. Asserts that the signal ends it, and that no files are left.
 pub(crate) fn a_signal_leaves_nothing(place: &Place, arguments: &[&str], rest: Duration) {
     let scratch = place.path().join("scratch");
     fs::create_dir(&scratch).expect("made");

@@ -1,4 +1,4 @@
-//! `farleaf serve --pool FILE --node N`: several processes that serve one pool.
+//! Tests of `farleaf serve --pool FILE --node N`: several processes that serve one pool.
 
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
@@ -7,17 +7,18 @@ use rcgen::generate_simple_self_signed;
 
 use crate::pool::{Place, Server, lines};
 
-/// A node is taken in within this time.
+/// Timeout for a node to join.
 const JOIN_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// Ports that nobody has taken just now.
+/// Returns ports that are free at the moment.
 fn free_ports<const COUNT: usize>() -> [u16; COUNT] {
     let sockets = [(); COUNT].map(|()| TcpListener::bind("127.0.0.1:0").expect("a free port"));
     sockets.map(|socket| socket.local_addr().expect("bound").port())
 }
 
-/// Promise: with TLS for each node, and an authority for what the nodes and their clients open, a
-/// pool of two nodes is joined, filled, read and administered; who speaks in clear is not let in.
+/// Promise: with TLS for each node, and an authority for connections between nodes and from
+/// clients, two nodes form a pool that can be filled, read and administered. Clients without
+/// encryption are rejected.
 #[test]
 fn a_pool_of_two_nodes_can_be_encrypted() {
     let place = Place::new();
@@ -42,7 +43,7 @@ fn a_pool_of_two_nodes_can_be_encrypted() {
         place.serve(&[&which[..], &tls].concat())
     };
     let _servers = [serve("0"), serve("1")];
-    // By the address of the guest.
+    // By the address of the second node.
     let pool = format!("tcp:127.0.0.1:{}", ports[1]);
     let in_clear = ["--pool", &pool, "--secret-file", "pool.secret"];
     let common = [&in_clear[..], &["--tls-ca", "node.pem"]].concat();

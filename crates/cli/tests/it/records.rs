@@ -1,4 +1,4 @@
-//! Tables and records, from one process each.
+//! Tests of tables and records, with one process per command.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::Stdio;
@@ -15,14 +15,14 @@ fn json_lines(text: &str) -> Vec<Value> {
         .collect()
 }
 
-/// The records of a table: key, tab, value.
+/// Returns the records of a table: key, tab, value.
 fn all_records(place: &Place, table: &str) -> String {
     place
         .farleaf(&["scan", "--limit", "0", "--table", table])
         .quietly()
 }
 
-/// Promise: tables are made, listed by name with their options, and dropped.
+/// Promise: tables can be created, listed by name with their options, and dropped.
 #[test]
 fn tables_come_and_go() {
     let place = Place::new();
@@ -53,8 +53,8 @@ fn tables_come_and_go() {
     );
 }
 
-/// Promise: what one process loads and writes, others get, scan and delete, both ends of the key
-/// domain included; absent keys are told on stderr and end with status 1.
+/// Promise: records that one process loads and writes can be read, scanned and deleted by others,
+/// including both ends of the key domain. Absent keys are reported on stderr and end with status 1.
 #[test]
 fn records_are_seen_by_all_processes() {
     let place = Place::new();
@@ -111,8 +111,8 @@ fn records_are_seen_by_all_processes() {
     );
 }
 
-/// Promise: a scan keeps to its bounds, both inclusive, and to its limit, and prints what `load`
-/// reads.
+/// Promise: a scan respects its bounds, both inclusive, and its limit, and prints lines that `load`
+/// can read.
 #[test]
 fn scans_keep_to_bounds_and_limits() {
     let place = Place::new();
@@ -121,7 +121,15 @@ fn scans_keep_to_bounds_and_limits() {
     place.farleaf(&["load", "keys.txt", "--create"]).quietly();
     let scan = |arguments: &[&str]| place.farleaf(&[&["scan"], arguments].concat()).quietly();
     assert_eq!(scan(&["--from", "4", "--to", "12"]), "6\t6\n9\t9\n12\t12\n");
-    assert_eq!(scan(&[]).lines().count(), 100);
+    let stopped = place.farleaf(&["scan"]);
+    assert_eq!(
+        (stopped.status, stopped.stdout.lines().count()),
+        (Some(0), 100)
+    );
+    assert!(
+        stopped.stderr.contains("--limit 0 prints all"),
+        "{stopped:?}"
+    );
     assert_eq!(scan(&["--limit", "0"]).lines().count(), 1_000);
     assert_eq!(scan(&["--from", "2997", "--limit", "1k"]), "2997\t2997\n");
     assert_eq!(scan(&["--from", "3000"]), "");
@@ -137,7 +145,7 @@ fn scans_keep_to_bounds_and_limits() {
     assert_eq!(all_records(&place, "copy"), all);
 }
 
-/// Promise: a reader that goes away, as `head` does, ends a scan quietly.
+/// Promise: a reader that closes the pipe, as `head` does, ends a scan without an error.
 #[test]
 fn a_reader_that_goes_away_ends_a_scan_quietly() {
     let place = Place::new();
@@ -158,8 +166,8 @@ fn a_reader_that_goes_away_ends_a_scan_quietly() {
     assert_eq!(end(&mut child), (Some(0), String::new()));
 }
 
-/// Promise: gzip is loaded as plain files are; a table that has records gets those of the file one
-/// by one, and the message tells how many were new.
+/// Promise: gzip files are loaded like plain files. Records of a file are added one by one to a
+/// table that has records, and the message has the number of new ones.
 #[test]
 fn a_second_load_adds_to_the_table() {
     let place = Place::new();
@@ -182,7 +190,7 @@ fn a_second_load_adds_to_the_table() {
         place.farleaf(&["get", "989", "990", "1099"]).quietly(),
         "989\t989\n990\t5\n1099\t5\n"
     );
-    // Emptied, it is still no table that never held a record.
+    // An emptied table still counts as one that has had records.
     place.file("few.txt", "1\n2\n");
     place
         .farleaf(&["load", "few.txt", "--create", "-t", "few"])
@@ -196,16 +204,16 @@ fn a_second_load_adds_to_the_table() {
     assert_eq!(all_records(&place, "few"), "1\t1\n2\t2\n");
 }
 
-/// The N of "only N of ...".
+/// Returns the N of "only N of ...".
 fn written_count(stderr: &str) -> u64 {
     let (_, rest) = stderr.split_once("only ").expect("it tells how many");
     let (count, _) = rest.split_once(" of ").expect("and of how many");
     count.replace(',', "").parse().expect("a count")
 }
 
-/// Promise: when the pool is full, a load into an empty table leaves it empty and says so, also
-/// that it has made the table if it has, and a load into another says exactly how many records were
-/// written, and those are there.
+/// Promise: when the pool is full, a load into an empty table leaves it empty and says so, and says
+/// whether it has created the table. A load into another table reports exactly how many records
+/// were written, and those are there.
 #[test]
 fn a_full_pool_is_told_with_what_was_loaded() {
     let place = Place::new();
@@ -237,14 +245,15 @@ fn a_full_pool_is_told_with_what_was_loaded() {
         "{told}"
     );
     let found = all_records(&place, "default").lines().count() as u64 - 1;
-    // The record at which it stopped is "perhaps" in it.
+    // The record at which the load stopped is "perhaps" in the table.
     assert!(
         found == count || found == count + 1,
         "{found} records, {told}"
     );
 }
 
-/// Promise: a load that is interrupted between records says how many were written, and they are.
+/// Promise: a load that is interrupted between records reports how many were written, and those are
+/// there.
 #[test]
 fn an_interrupted_load_says_how_far_it_came() {
     let place = Place::new();
@@ -272,7 +281,7 @@ fn an_interrupted_load_says_how_far_it_came() {
     assert_eq!(found, written_count(&told), "{told}");
 }
 
-/// Promise: stats count what is there, table by table, and say what the look has cost.
+/// Promise: stats show the contents of each table, and the costs of the command.
 #[test]
 fn stats_tell_what_is_there() {
     let place = Place::new();
@@ -312,7 +321,7 @@ fn stats_tell_what_is_there() {
     assert!(!text.contains("another") && text.lines().all(|line| line.chars().count() <= 100));
 }
 
-/// Promise: -v tells what an operation has cost in round trips.
+/// Promise: -v logs the round trips of an operation.
 #[test]
 fn verbose_tells_costs() {
     let place = Place::new();

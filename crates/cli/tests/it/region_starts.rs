@@ -1,5 +1,5 @@
-//! How region servers start: what is checked before anything is made, coordinators that are lost,
-//! not there yet or away, and numbers that another server has.
+//! Tests of starting region servers: checks before anything is created, coordinators that are lost,
+//! not available yet or unavailable for a while, and duplicate server numbers.
 
 use std::fs;
 use std::net::TcpListener;
@@ -12,22 +12,22 @@ use rustix::process::Signal;
 use crate::cluster::{Crew, address_of, refused, serve};
 use crate::pool::{PATIENCE, Place, Ran, end, send};
 
-/// Runs `region serve` on a directory, to its end.
+/// Runs `region serve` on a directory until it ends.
 fn serving(place: &Place, directory: &str, more: &[&str]) -> Ran {
     let own = ["region", "serve", "--data", directory];
     place.farleaf(&[&own, more].concat())
 }
 
-/// A port that nobody listens at, as far as this host's programs go by what the system gives.
+/// Returns a port that the system has just reported as free; another program could still take it.
 fn free_port() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let port = listener.local_addr().expect("bound").port();
     port.to_string()
 }
 
-/// Promise: a port that is taken, a secret that is missing or none, and a directory that is
-/// something else are told before a cluster is founded or anything is made. Once the coordinator's
-/// directory and the server's were there afterwards.
+/// Promise: a taken port, a missing or invalid secret, and a directory with other contents are
+/// reported before a cluster or anything else is created. Regression test: the directories of the
+/// coordinator and the server were left behind.
 #[test]
 fn nothing_is_made_before_all_is_checked() {
     let place = Place::new();
@@ -67,10 +67,10 @@ fn nothing_is_made_before_all_is_checked() {
     assert_eq!(left.count(), 1, "nothing is made");
 }
 
-/// Promise: where the coordinator's data are lost, beside a server's directory that belongs to its
-/// cluster, no other cluster is founded: it is told whose they are, where they were to be, and what
-/// to do; put back, all goes on. So it is where a server that has no coordinator is started as if
-/// it had one.
+/// Promise: if the coordinator's data are lost, beside a server's directory of its cluster, no
+/// other cluster is created. The error names the cluster, the expected directory, and what to do;
+/// when the data are restored, everything works again. The same holds for a server without a
+/// coordinator that is started as if it had one.
 #[test]
 fn a_lost_coordinator_is_not_founded_anew() {
     let place = Place::new();
@@ -110,7 +110,7 @@ fn a_lost_coordinator_is_not_founded_anew() {
         assert!(!lost.exists(), "none is made in its place");
         fs::rename(&elsewhere, &lost).expect("moved back");
     }
-    // A command line that says `--init` can stay as it is (systemd).
+    // A command line with `--init` can stay unchanged (systemd).
     for how in [&["--listen", "0"][..], &["--init", "--listen", "0"]] {
         let mut again = serve(&place, 1, how);
         assert!(again.ready.contains(&cluster), "{}", again.ready);
@@ -119,10 +119,9 @@ fn a_lost_coordinator_is_not_founded_anew() {
     }
 }
 
-/// Promise (ID1): no cluster is created implicitly. An empty directory is refused, with both
-/// commands and what it means if the coordinator was there, and nothing is made; `--init` is
-/// refused with a coordinator of another process, and in the directory of a server whose
-/// coordinator is elsewhere.
+/// Promise: no cluster is created implicitly. An empty directory is rejected with both commands and
+/// what it means if the coordinator was there, and nothing is created. `--init` is rejected with a
+/// coordinator of another process, and in the directory of a server whose coordinator is elsewhere.
 #[test]
 fn a_cluster_is_created_by_init_alone() {
     let place = Place::new();
@@ -166,10 +165,10 @@ fn a_cluster_is_created_by_init_alone() {
     assert!(!crew.place.path().join("data-2/coordinator").exists());
 }
 
-/// Promise: a new directory does not get a number that another server has; of two directories with
-/// one number the second says at once whom it waits for, and ends when that one surely goes on. A
-/// server that is started again, before its former life is over, waits for that, and goes on. Once
-/// the second one waited for ever, and said nothing.
+/// Promise: a new directory does not get a number that another server has. Of two directories with
+/// one number, the second reports at once which server it waits for, and ends when that one renews
+/// its lease. A server that restarts before its former life is over waits for its end, and
+/// continues. Regression test: the second one waited forever without a message.
 #[test]
 fn a_number_that_another_server_has_is_told() {
     let mut crew = Crew::new(2);
@@ -219,21 +218,21 @@ fn a_number_that_another_server_has_is_told() {
     crew.wait_whole();
     crew.kill(2);
     crew.restart(2);
-    // By then its former life is over.
+    // By then the former life is over.
     thread::sleep(Duration::from_secs(2));
     crew.wait_whole();
     let server = &mut crew.servers[1];
     server.signal(Signal::TERM);
     let (status, log) = server.end();
     assert_eq!(status, Some(0), "{log}");
-    // Where the host was slow, there was nothing to wait for any more.
+    // On a slow host, the former life may have ended before.
     assert!(log.contains("server 2 begins life "), "{log}");
     assert!(!log.contains("another server, too"), "{log}");
 }
 
-/// Promise: a server that is started before its coordinator waits for it, and says so, until it is
-/// there, or for as long as it was told to, or Ctrl-C; a wrong secret ends it at once, and nothing
-/// is made then. Once it ended where nobody listened.
+/// Promise: a server that starts before its coordinator waits for it, and says so, until it is
+/// available, the timeout of the option expires, or Ctrl-C. A wrong secret ends it at once, and
+/// nothing is created then. Regression test: it ended when the coordinator was not listening.
 #[test]
 fn a_server_waits_for_its_coordinator() {
     let place = Place::new();
@@ -264,7 +263,7 @@ fn a_server_waits_for_its_coordinator() {
     let (status, log) = second.end();
     assert_eq!(status, Some(0), "{log}");
     let waiting = log.matches("waiting for the coordinator").count();
-    // On a slow host it takes longer than the time after which that is said again.
+    // On a slow host, the wait takes longer than the interval of reminders.
     assert!((1..=2).contains(&waiting), "{log}");
     assert!(log.contains("is there, after "), "{log}");
     assert_eq!(first.end().0, Some(0));
@@ -289,8 +288,8 @@ fn a_server_waits_for_its_coordinator() {
     assert!(log.contains("waiting for the coordinator"), "{log}");
 }
 
-/// Promise: while the coordinator is away its servers say so once, and now and then, and that it is
-/// back. Once they said it seven times a second.
+/// Promise: while the coordinator is unavailable, its servers log that once, with reminders now and
+/// then, and log when it is back. Regression test: they logged it seven times a second.
 #[test]
 fn an_outage_of_the_coordinator_is_told_once() {
     let mut crew = Crew::new(2);
@@ -298,7 +297,7 @@ fn an_outage_of_the_coordinator_is_told_once() {
     crew.wait_whole();
     let since = Instant::now();
     crew.kill(1);
-    // Longer than a lease, so that its life is over, too.
+    // Longer than a lease, so that the server's life ends, too.
     thread::sleep(Duration::from_secs(4));
     crew.restart(1);
     crew.wait_whole();
@@ -322,10 +321,10 @@ fn an_outage_of_the_coordinator_is_told_once() {
     );
 }
 
-/// Promise (ID1): a server that has lost its directory with the coordinator, and is started by the
-/// same command, creates no cluster, with `--init`, either: it names the cluster whose members come
-/// to its address, and what to do. The other servers keep what they have, and when the directory is
-/// back, everything is served again.
+/// Promise: a server that has lost its directory with the coordinator, and is started by the same
+/// command, creates no cluster, even with `--init`. It names the cluster whose members connect to
+/// its address, and what to do. The other servers keep their data, and when the directory is
+/// restored, everything is served again.
 #[test]
 fn a_coordinator_that_comes_back_empty_is_refused() {
     let mut crew = Crew::new(2);

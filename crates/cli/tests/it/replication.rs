@@ -1,4 +1,4 @@
-//! `farleaf bench replication` and `farleaf figures talos`, small.
+//! Tests of `farleaf bench replication` and `farleaf figures talos` with small runs.
 
 use std::fs;
 use std::time::Duration;
@@ -33,8 +33,8 @@ const FIGURES: [&str; 11] = [
     "100",
 ];
 
-/// Promise: the text has all kinds and phases, and what the paper has; JSON has a line for each
-/// row and each ratio; the directory is as it was.
+/// Promise: the text has all kinds and phases, and the paper's values. JSON has a line for each row
+/// and each ratio; the directory is unchanged.
 #[test]
 fn a_run_is_told() {
     let place = Place::new();
@@ -84,15 +84,15 @@ fn a_run_is_told() {
     assert_eq!(fs::read_dir(&scratch).expect("there").count(), 0);
 }
 
-/// Promise: a signal ends it, and nothing is left of its files.
+/// Promise: a signal ends the benchmark, and none of its files are left.
 #[test]
 fn a_signal_leaves_nothing() {
     let arguments = [&SMALL[..2], &["--directory", "scratch", "--records", "50M"]].concat();
     pool::a_signal_leaves_nothing(&Place::new(), &arguments, Duration::from_millis(200));
 }
 
-/// Promise: a file that cannot be written, as on a full disk, ends it with an error that names the
-/// region, the file and the cause, whatever the kind; and nothing is left of its files.
+/// Promise: if a file cannot be written, as on a full disk, the benchmark ends with an error that
+/// names the region, the file and the cause, whatever the kind. None of its files are left.
 #[test]
 fn a_file_that_cannot_be_written_ends_it() {
     let place = Place::new();
@@ -122,13 +122,13 @@ fn a_file_that_cannot_be_written_ends_it() {
     }
 }
 
-/// Promise: the figures are a folder whose files another run replaces; what is not theirs is left
-/// alone, and a run that fails leaves the former files.
+/// Promise: the figures are written to a folder, and another run replaces them. Other files are
+/// kept, and a failed run leaves the former figures.
 #[test]
 fn figures_are_a_folder() {
     let place = Place::new();
     let run = |arguments: &[&str]| place.farleaf(&[&FIGURES[..], arguments].concat());
-    let text = run(&["-o", "drawn"]).quietly();
+    let text = run(&["--to", "drawn"]).quietly();
     assert!(
         text.contains("drawn/index.html") && text.contains("real runs"),
         "{text}"
@@ -143,7 +143,7 @@ fn figures_are_a_folder() {
     ] {
         assert!(folder.join(name).is_file(), "{name}");
     }
-    let failed = run(&["-o", "drawn", "--directory", "none"]);
+    let failed = run(&["--to", "drawn", "--directory", "none"]);
     assert_eq!(failed.status, Some(2), "{failed:?}");
     let after = fs::read_to_string(folder.join("index.html")).expect("still there");
     assert_eq!(page, after);

@@ -1,4 +1,4 @@
-//! `farleaf serve`: its beginning and its ends.
+//! Tests of `farleaf serve`: startup and shutdown.
 
 use std::io::Write;
 use std::process::Stdio;
@@ -8,8 +8,9 @@ use rustix::process::Signal;
 
 use crate::pool::{Place, Ran};
 
-/// Promise: a server tells how to connect, serves others, and SIGTERM, SIGINT and SIGHUP end it
-/// with status 0, its socket gone, its log stamped with times. SIGUSR1 and SIGUSR2 do not.
+/// Promise: a server prints how to connect, and serves clients. SIGTERM, SIGINT and SIGHUP end it
+/// with status 0, remove its socket, and leave a log with time stamps. SIGUSR1 and SIGUSR2 do not
+/// end it.
 #[test]
 fn signals_end_a_server_cleanly() {
     for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
@@ -71,7 +72,7 @@ fn an_ignored_hangup_stays_ignored() {
     );
 }
 
-/// Promise: where huge pages are not reserved one line says so and what would change it.
+/// Promise: if huge pages are not reserved, one line says so and how to change that.
 #[test]
 fn missing_huge_pages_are_one_line() {
     let place = Place::new();
@@ -91,8 +92,8 @@ fn missing_huge_pages_are_one_line() {
     );
 }
 
-/// Promise: a second server of the same name is refused before it takes any memory, and says why,
-/// and the first one serves on.
+/// Promise: a second server of the same name is rejected with the reason before it allocates
+/// memory, and the first one continues to serve.
 #[test]
 fn a_second_server_of_the_same_name_is_refused() {
     let place = Place::new();
@@ -105,7 +106,7 @@ fn a_second_server_of_the_same_name_is_refused() {
             .contains("shm:twice is already served by another"),
         "{second:?}"
     );
-    // Were memory wanted first, it would be what is refused.
+    // If memory were allocated first, the error would be about memory.
     let second = place.farleaf(&["serve", "--size", "900TiB", "--name", "twice"]);
     assert_eq!(second.status, Some(1));
     assert!(
@@ -115,7 +116,7 @@ fn a_second_server_of_the_same_name_is_refused() {
     place
         .farleaf(&["--pool", "shm:twice", "table", "create", "t"])
         .quietly();
-    // Another name is another pool.
+    // A server with another name has another pool.
     let _other = place.serve(&["--size", "8MiB", "--name", "other"]);
     let list = place
         .farleaf(&["--pool", "shm:other", "table", "list"])
@@ -123,7 +124,8 @@ fn a_second_server_of_the_same_name_is_refused() {
     assert!(list.starts_with("shm:other has no tables"), "{list}");
 }
 
-/// Promise: after kill -9 nobody is served, and the same name can be served again, as a new pool.
+/// Promise: after kill -9 no client is served, and the same name can be served again, as a new
+/// pool.
 #[test]
 fn a_killed_server_can_be_followed_by_another() {
     let place = Place::new();
@@ -147,8 +149,8 @@ fn a_killed_server_can_be_followed_by_another() {
     place.farleaf(&["table", "create", "t"]).quietly();
 }
 
-/// Promise: a load whose server ends while it reads its file fails and says that nothing of it is
-/// left, whether the table was empty or had records, and however the server ended.
+/// Promise: if the server ends while a load reads its file, the load fails and reports that nothing
+/// of the file is left. That holds for empty tables and others, and however the server ended.
 #[test]
 fn a_load_whose_server_has_ended_is_an_error() {
     for (signal, has_records) in [
@@ -170,7 +172,7 @@ fn a_load_whose_server_has_ended_is_an_error() {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         let mut child = load.spawn().expect("it starts");
-        // The node's session, that of `stats`, and that of `load`, which waits for records now.
+        // The sessions of the node, of `stats`, and of `load`, which now waits for records.
         let deadline = Instant::now() + Duration::from_mins(1);
         while !place.farleaf(&["stats"]).stdout.contains("sessions 3 ") {
             assert!(Instant::now() < deadline, "the load has no session");
@@ -190,7 +192,7 @@ fn a_load_whose_server_has_ended_is_an_error() {
     }
 }
 
-/// Promise: a variable that is set to nothing counts as not set.
+/// Promise: an empty environment variable counts as not set.
 #[test]
 fn empty_variables_count_as_unset() {
     let place = Place::new();
@@ -215,9 +217,9 @@ fn empty_variables_count_as_unset() {
     );
 }
 
-/// Promise: a log that nobody can read ends nothing. A server on a full standard error serves on,
-/// its agent works on (a dropped table's memory comes back), and a signal still stops it; a command
-/// keeps its exit status. Once, each of them died in the thread that had something to say.
+/// Promise: an unwritable stderr ends nothing. A server with a full stderr continues to serve, its
+/// agent continues to work (a dropped table's memory is freed), and a signal still stops it. A
+/// command keeps its exit status. Regression test: the thread that logged died.
 #[test]
 fn a_standard_error_that_cannot_be_written_ends_nothing() {
     let full = || {

@@ -1,5 +1,5 @@
-//! `farleaf sim check` for scripts and impatient people: statuses, and what is told when it is cut
-//! short.
+//! Tests of `farleaf sim check` for scripts and users: exit statuses, and reports of interrupted
+//! runs.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
@@ -11,8 +11,8 @@ use rustix::process::Signal;
 
 use crate::pool::{Place, Ran, send};
 
-/// Promise: scripts can tell a planted bug that was not found from a run that found nothing, and
-/// people are told where to look for it; one of a thing is not called several.
+/// Promise: scripts can distinguish a planted bug that was not found from a run without findings.
+/// The message says where to look for the bug. Nouns with the number one are singular.
 #[test]
 fn a_planted_bug_that_is_not_found_has_a_status() {
     let place = Place::new();
@@ -24,7 +24,7 @@ fn a_planted_bug_that_is_not_found_has_a_status() {
     let begin = "1 run, each twice, seed 1, profile calm: nothing found\n";
     assert!(ran.stdout.starts_with(begin), "{ran:?}");
     assert!(ran.stdout.ends_with(" s on 1 thread\n"), "{ran:?}");
-    // What it breaks cannot happen where nobody drops a table.
+    // The bug has no effect where tables are not dropped.
     let ran = place.farleaf(&[&common[..], &["--plant", "freed-too-early"]].concat());
     assert_eq!(ran.status, Some(4), "{ran:?}");
     assert_eq!(
@@ -36,8 +36,8 @@ fn a_planted_bug_that_is_not_found_has_a_status() {
     assert!(ran.stdout.contains(end), "{ran:?}");
 }
 
-/// Promise: Ctrl-C is answered with what had been done until then, and with the status that shells
-/// show of it.
+/// Promise: Ctrl-C makes the command report the finished runs, and end with the status that shells
+/// show for it.
 #[test]
 fn an_interrupted_check_tells_how_far_it_came() {
     let place = Place::new();
@@ -64,7 +64,7 @@ fn an_interrupted_check_tells_how_far_it_came() {
     assert!(stdout.contains(seed), "{stdout}");
 }
 
-/// Promise: a finding that cannot be printed is told on stderr, and is one all the same.
+/// Promise: a finding that cannot be printed is reported on stderr, and still counts as one.
 #[test]
 fn a_finding_that_cannot_be_printed_is_told() {
     let place = Place::new();
@@ -83,7 +83,7 @@ fn a_finding_that_cannot_be_printed_is_told() {
     );
 }
 
-/// Promise: whoever asks for help is told of every bug that can be planted.
+/// Promise: the help names every bug that can be planted.
 #[test]
 fn help_names_all_bugs() {
     let help = Place::new().farleaf(&["sim", "check", "--help"]).quietly();
@@ -122,7 +122,7 @@ fn all_profiles_are_run() {
     assert!(ran.stderr.starts_with(told), "{ran:?}");
 }
 
-/// Promise: `sim messages` has the statuses of `sim check`, and tells what was broken.
+/// Promise: `sim messages` has the exit statuses of `sim check`, and reports violations.
 #[test]
 fn messages_are_judged_with_the_same_statuses() {
     let place = Place::new();

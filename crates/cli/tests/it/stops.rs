@@ -1,4 +1,4 @@
-//! All servers of a cluster that end at the same moment, by a signal or killed.
+//! Tests of clusters whose servers all end at the same moment, by a signal or killed.
 
 use std::thread;
 use std::time::Duration;
@@ -8,7 +8,8 @@ use rustix::process::Signal;
 use crate::cluster::Crew;
 use crate::pool::lines;
 
-/// Loads records whose keys begin with a number that no load had before; all lines of it.
+/// Loads records whose keys begin with a number that no earlier load used. Returns all lines of the
+/// file.
 fn load(crew: &Crew, round: usize) -> String {
     let records = (0..300).map(|number| format!("{round}-{number:03}\tv{number}"));
     let records = lines(records);
@@ -34,8 +35,8 @@ fn crew_with_a_table() -> Crew {
     crew
 }
 
-/// Promise (RS13): SIGHUP, SIGINT and SIGTERM, sent to all servers at the same moment, right
-/// after records were acknowledged, lose none of them; each server says that it stopped.
+/// Promise: SIGHUP, SIGINT and SIGTERM, sent to all servers at the same moment, right after records
+/// were acknowledged, lose none of them. Each server logs that it stopped.
 #[test]
 fn servers_that_stop_together_lose_nothing() {
     let mut crew = crew_with_a_table();
@@ -55,8 +56,8 @@ fn servers_that_stop_together_lose_nothing() {
     }
 }
 
-/// Promise (RS13): what was acknowledged with `memory` 250 ms before the processes of all servers
-/// are killed at the same moment is there when they are started again, in whichever order.
+/// Promise: records acknowledged with `memory` 250 ms before the processes of all servers are
+/// killed at the same moment survive a restart, in any order of the servers.
 #[test]
 fn servers_that_are_killed_together_lose_nothing_older() {
     let mut crew = crew_with_a_table();
@@ -78,7 +79,7 @@ fn servers_that_are_killed_together_lose_nothing_older() {
         }
         crew.restart_all(order);
         assert!(crew.run(&["dump", "-t", "t"]) == records, "{order:?}");
-        // Else the next loss finds members that do not have everything.
+        // Otherwise some members are not in sync when the next loss happens.
         crew.wait_whole();
     }
 }

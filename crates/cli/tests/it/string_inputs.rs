@@ -1,5 +1,5 @@
-//! Bad input about tables of byte strings, and about tables of the wrong kind; `bad_inputs` has how
-//! it is judged.
+//! Invalid input about tables of byte strings, and about tables of the wrong kind; `bad_inputs` has
+//! the checks.
 
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use flate2::{Compression, write::GzEncoder};
 use crate::bad_inputs::{Case, case, check};
 use crate::pool::{PATIENCE, Place};
 
-/// What no pool is needed for to refuse.
+/// Invalid arguments that are rejected without a pool.
 #[rustfmt::skip]
 const ARGUMENTS: &[Case] = &[
     case(&["table", "create", "t", "--kind", "strings"], 2, &["'strings'", "--kind"]),
@@ -35,7 +35,7 @@ const ARGUMENTS: &[Case] = &[
     case(&["del", "a", "--prefix", "b"], 2, &["KEY", "--prefix"]),
 ];
 
-/// The pool has a table `w` of words and a table `b` of bytes, both empty.
+/// Invalid arguments for a pool with a table `w` of words and a table `b` of bytes, both empty.
 #[rustfmt::skip]
 const KINDS: &[Case] = &[
     case(&["get", "18446744073709551616", "-t", "w"], 2, &["'18446744073709551616' is no key of table 'w'", "to 18446744073709551615"]),
@@ -65,7 +65,7 @@ const KINDS: &[Case] = &[
     case(&["table", "create", "b", "--kind", "words"], 1, &["there is a table 'b' already", "kind bytes where words"]),
 ];
 
-/// Files that cannot be loaded into `b`, which is empty after each of them.
+/// Invalid files for `b`, which is empty after each load.
 #[rustfmt::skip]
 const FILES: &[Case] = &[
     case(&["load", "alone.tsv", "-t", "b"], 1, &["nothing was loaded", "alone.tsv:2: 'alone' is no record", "there is no tab in it"]),
@@ -79,7 +79,11 @@ const FILES: &[Case] = &[
     case(&["load", "cut.tsv.gz", "-t", "b"], 1, &["cannot read cut.tsv.gz", "cut off"]),
     case(&["load", "two.txt", "-t", "b"], 1, &["two.txt:1: '1' is no record", "there is no tab in it"]),
     case(&["load", "none.tsv", "-t", "b"], 1, &["nothing was loaded", "cannot open none.tsv"]),
-    case(&["load", "empty.tsv", "-t", "b"], 1, &["empty.tsv has no records: a line is a key, a tab and a value"]),
+    case(&["load", "good.tsv", "--hex", "-t", "w"], 1, &["cannot load good.tsv with --hex", "leave --hex out"]),
+    case(&["load", "good.tsv", "--raw", "-t", "w"], 1, &["cannot load good.tsv with --raw", "leave --raw out"]),
+    case(&["load", "good.json", "--format", "json", "--hex", "-t", "b"], 2, &["--hex cannot be used with --format json"]),
+    case(&["load", "good.tsv", "--hex", "-t", "b"], 1, &["good.tsv:1:", "a byte is two hexadecimal digits"]),
+    case(&["dump", "--hex", "-t", "w"], 2, &["--hex cannot be used with table 'w'", "kind words"]),
     case(&["load", "good.json", "-t", "b"], 1, &["good.json:1:", "there is no tab in it", "--format json reads objects"]),
     case(&["load", "good.tsv", "--format", "json", "-t", "b"], 1, &["good.tsv:1:", "it is no object with a key and a value"]),
     case(&["load", "broken.json", "--format", "json", "-t", "b"], 1, &["broken.json:2:", "EOF while parsing", "at byte 9"]),
@@ -91,13 +95,16 @@ const FILES: &[Case] = &[
     case(&["load", "latin.json", "--format", "json", "-t", "b"], 1, &["latin.json:1:", "byte 12 of it is no UTF-8", "key_hex or value_hex"]),
     case(&["load", "good.tsv", "-t", "w"], 1, &["good.tsv:1: 'a\\t1' is no record", "its key is no whole number"]),
     case(&["load", "mixed.tsv", "--create", "-t", "new"], 1, &["taken for records of words, as its first line is; --kind bytes", "mixed.tsv:2:"]),
+    case(&["load", "comma.txt", "--create", "-t", "new"], 1, &["comma.txt:1:", "its key begins with a zero", "use --kind words"]),
+    case(&["load", "escapes.tsv", "--hex", "--create", "-t", "new"], 1, &["nothing was loaded: escapes.tsv:1:", "no hexadecimal digit"]),
+    case(&["load", "pairs.tsv", "--escaped", "-t", "w"], 2, &["--escaped cannot be used with records of words"]),
     case(&["load", "zeros.tsv", "--create", "-t", "new"], 1, &["--kind bytes", "zeros.tsv:2:", "its key begins with a zero"]),
     case(&["load", "alone.tsv", "--create", "-t", "new"], 1, &["taken for records of bytes", "--kind words", "alone.tsv:2:"]),
     case(&["load", "good.tsv", "--create", "-t", "w"], 1, &["leave out --create", "there is a table 'w' already", "kind words where bytes"]),
     case(&["load", "good.tsv", "--create", "-t", "b", "--page-size", "2048"], 1, &["leave out --create", "there is a table 'b' already"]),
 ];
 
-/// Benchmarks on strings that cannot be run.
+/// Invalid benchmarks on byte strings.
 #[rustfmt::skip]
 const BENCH: &[Case] = &[
     case(&["bench", "--kind", "strings"], 2, &["'strings'", "--kind"]),
@@ -133,13 +140,13 @@ const BENCH: &[Case] = &[
     case(&["bench", "--kind", "words", "--keys", "good.tsv", "--records", "1"], 1, &["good.tsv:1: expected a decimal key"]),
 ];
 
-/// All that is tried here.
+/// All cases of this file.
 pub(crate) const STRINGS: [&[Case]; 4] = [ARGUMENTS, KINDS, FILES, BENCH];
 
 fn place_with_files() -> Place {
     let place = Place::new();
     let long = format!("a\t1\n{}\t2\n", "k".repeat(4097));
-    let files: [(&str, &[u8]); 21] = [
+    let files: [(&str, &[u8]); 24] = [
         ("good.tsv", b"a\t1\nb\t2\n"),
         ("good.json", b"{\"key\":\"a\",\"value\":\"1\"}\n"),
         ("alone.tsv", b"a\t1\nalone\n"),
@@ -170,6 +177,9 @@ fn place_with_files() -> Place {
         ("latin.json", b"{\"key\":\"caf\xe9\",\"value\":\"1\"}\n"),
         ("mixed.tsv", b"1\t2\nthree\t4\n"),
         ("zeros.tsv", b"1\t2\n007\t4\n"),
+        ("comma.txt", b"007,5\n"),
+        ("pairs.tsv", b"1\t2\n"),
+        ("escapes.tsv", b"zz\t00\n"),
     ];
     for (name, content) in files {
         place.file(name, content);
@@ -179,14 +189,13 @@ fn place_with_files() -> Place {
     packed.write_all(b"a\t1\nb\t2\nc\t3\n").expect("in memory");
     let packed = packed.finish().expect("in memory");
     place.file("cut.tsv.gz", &packed[..packed.len() - 5]);
-    // Without blocks on the disk.
+    // A sparse file, which takes no blocks on the disk.
     let large = std::fs::File::create(place.path().join("large.bin")).expect("a file");
     large.set_len((64 << 20) + 1).expect("a size");
     place
 }
 
-/// Promise: arguments that cannot be right about either kind are refused before anything is looked
-/// for.
+/// Promise: invalid arguments about either kind are rejected before any pool is contacted.
 #[test]
 fn bad_arguments_about_kinds_are_refused() {
     let place = Place::new();
@@ -195,8 +204,8 @@ fn bad_arguments_about_kinds_are_refused() {
     }
 }
 
-/// Promise: a benchmark on strings that cannot be run says which option is wrong, or which line of
-/// the file that its keys are in.
+/// Promise: the error for an invalid benchmark on byte strings names the wrong option, or the line
+/// of the file of keys.
 #[test]
 fn bad_benchmarks_on_strings_are_refused() {
     let place = place_with_files();
@@ -205,8 +214,8 @@ fn bad_benchmarks_on_strings_are_refused() {
     }
 }
 
-/// Promise: what does not fit the table's kind, stands for no bytes, or is in the way is told, and
-/// nothing is written.
+/// Promise: arguments that do not fit the table's kind, cannot be decoded, or conflict with
+/// existing tables are reported, and nothing is written.
 #[test]
 fn what_does_not_fit_a_table_is_told() {
     let place = place_with_files();
@@ -243,7 +252,7 @@ fn what_does_not_fit_a_table_is_told() {
         );
         assert_eq!(ran.stderr, told);
     }
-    // The longest key is no less one.
+    // The longest key is valid, too.
     for bound in ["--from", "--to", "--prefix"] {
         assert_eq!(
             place
@@ -257,8 +266,8 @@ fn what_does_not_fit_a_table_is_told() {
     }
 }
 
-/// Promise: of a file with anything wrong in it nothing is loaded, and the message names the file,
-/// the line and what is wrong; a table is made of none of them.
+/// Promise: nothing of an invalid file is loaded. The message names the file, the line and the
+/// problem, and no table is created.
 #[test]
 fn bad_files_of_strings_are_not_loaded() {
     let place = place_with_files();
@@ -273,7 +282,7 @@ fn bad_files_of_strings_are_not_loaded() {
     }
     let list = place.farleaf(&["table", "list"]).quietly();
     assert!(!list.contains("new"), "{list}");
-    // What is right with them is loaded.
+    // Valid files of the same formats are loaded.
     for (file, format) in [("good.tsv", "tsv"), ("good.json", "json")] {
         let load = ["load", file, "--format", format, "-t", "b"];
         let loaded = place.farleaf(&load).quietly();
@@ -281,9 +290,9 @@ fn bad_files_of_strings_are_not_loaded() {
     }
 }
 
-/// Promise: a value of 64 MiB is refused where the pool becomes full in the middle of it, whether
-/// what is free lies side by side or in pieces; what was there stays, all is given back, and what
-/// there is room for is put.
+/// Promise: a value of 64 MiB is rejected if the pool becomes full while it is written, whether the
+/// free space is contiguous or fragmented. Existing records stay, all space is freed, and values
+/// that fit can be put.
 #[test]
 fn a_pool_that_is_full_in_the_middle_of_a_value_is_told() {
     let place = Place::new();
@@ -321,7 +330,7 @@ fn a_pool_that_is_full_in_the_middle_of_a_value_is_told() {
     }
     assert_eq!(refused(), refused());
     place.farleaf(&["put", "small", "value"]).quietly();
-    // What a command has removed is room a moment after it has ended.
+    // Space of removed records is free a moment after the command has ended.
     let begun = Instant::now();
     while put("fifty", "fifty.bin").status != Some(0) {
         assert!(begun.elapsed() < PATIENCE, "something is not given back");

@@ -1,4 +1,4 @@
-//! Tables of byte strings, from one process each.
+//! Tests of tables of byte strings, with one process per command.
 
 use std::io::Write;
 
@@ -14,15 +14,15 @@ fn served() -> (Place, crate::pool::Server) {
     (place, server)
 }
 
-/// What a command writes to stdout, byte for byte.
+/// Returns what a command writes to stdout, byte for byte.
 fn bytes_of(place: &Place, arguments: &[&str]) -> Vec<u8> {
     let output = place.command(arguments).output().expect("it starts");
     assert!(output.status.success(), "{output:?}");
     output.stdout
 }
 
-/// A file of records that have every byte in keys and in values, and sizes from nothing to more
-/// than a page has.
+/// Returns records with every byte in keys and in values, and with sizes from zero to more than a
+/// page.
 fn all_bytes() -> Vec<(Vec<u8>, Vec<u8>)> {
     let mut records = vec![
         (Vec::new(), Vec::new()),
@@ -37,7 +37,7 @@ fn all_bytes() -> Vec<(Vec<u8>, Vec<u8>)> {
     records
 }
 
-/// JSON lines with all in hexadecimal, not in the order of the keys.
+/// Formats records as hexadecimal JSON lines, not in key order.
 fn hex_lines(records: &[(Vec<u8>, Vec<u8>)]) -> String {
     lines(
         records
@@ -47,8 +47,8 @@ fn hex_lines(records: &[(Vec<u8>, Vec<u8>)]) -> String {
     )
 }
 
-/// Promise: keys and values are the bytes of the arguments; what was there before, and what is
-/// absent, is told as of numbers; a table without a kind is one of bytes.
+/// Promise: keys and values are the bytes of the arguments. Previous values and absent keys are
+/// reported as for numbers. A table without a kind is one of bytes.
 #[test]
 fn strings_are_put_got_and_deleted() {
     let (place, _server) = served();
@@ -90,8 +90,8 @@ fn strings_are_put_got_and_deleted() {
     assert_eq!(deleted.stderr, "key none is absent from table 'default'\n");
 }
 
-/// Promise: any byte can be given and is shown, as `--hex` or `--escaped`; without them what is
-/// shown is escaped, and in JSON hexadecimal where it is no UTF-8.
+/// Promise: any byte can be given and printed, with `--hex` or `--escaped`. Without them, output is
+/// escaped, and in JSON hexadecimal if it is invalid UTF-8.
 #[test]
 fn any_byte_can_be_given_and_is_shown() {
     let (place, _server) = served();
@@ -114,8 +114,8 @@ fn any_byte_can_be_given_and_is_shown() {
     );
 }
 
-/// Promise: a value comes out of a file or of stdin as it is, and goes to stdout as it is, whatever
-/// its bytes and its size; an absent key writes nothing.
+/// Promise: a value is read unchanged from a file or stdin, and written unchanged to stdout,
+/// whatever its bytes and its size. An absent key writes nothing.
 #[test]
 fn values_go_in_and_out_as_they_are() {
     let (place, _server) = served();
@@ -144,8 +144,8 @@ fn values_go_in_and_out_as_they_are() {
     assert_eq!(absent.stderr, "key none is absent from table 'default'\n");
 }
 
-/// Promise: scans keep to their bounds, both inclusive, to a prefix and to their limit, in either
-/// order, with values or without; a prefix is deleted with all its keys and no others.
+/// Promise: scans respect their bounds, both inclusive, their prefix and their limit, in either
+/// order, with values or without. A prefix is deleted with all its keys and no others.
 #[test]
 fn scans_and_prefixes_are_exact() {
     let (place, _server) = served();
@@ -160,7 +160,26 @@ fn scans_and_prefixes_are_exact() {
         loaded.starts_with("loaded 500 records of keys.tsv into table 'default' (pages "),
         "{loaded}"
     );
-    assert_eq!(run(&["scan"]).lines().count(), 100);
+    assert_eq!(place.farleaf(&["scan"]).stdout.lines().count(), 100);
+    let hex = run(&["dump", "--hex"]);
+    assert!(hex.starts_with("6b303030\t766b303030\n"), "{hex}");
+    place.file("hex.tsv", &hex);
+    place.file("raw.tsv", "\u{feff}C:\\new\ta\tb\n");
+    run(&["load", "raw.tsv", "--raw", "--create", "-t", "raw"]);
+    let raw = run(&["dump", "--hex", "-t", "raw"]);
+    assert_eq!(
+        raw, "efbbbf433a5c6e6577\t610962\n",
+        "raw bytes are kept, a mark too"
+    );
+    run(&["table", "create", "numbers", "--kind", "words"]);
+    place.file("numbers.tsv", run(&["dump", "-t", "numbers"]));
+    let copied = run(&["load", "numbers.tsv", "--create", "-t", "copy"]);
+    assert_eq!(
+        copied,
+        "loaded 0 records of numbers.tsv into table 'copy', which has kind bytes\n"
+    );
+    run(&["load", "hex.tsv", "--hex", "--create", "-t", "hex"]);
+    assert_eq!(run(&["dump", "-t", "hex"]), run(&["dump"]));
     let all = run(&["scan", "--limit", "0", "--keys-only"]);
     assert_eq!(all, lines(&keys));
     let reversed = run(&["scan", "--limit", "0", "--keys-only", "--reverse"]);
@@ -186,9 +205,9 @@ fn scans_and_prefixes_are_exact() {
     assert_eq!(again.stderr, "no key of table 'default' begins with k1\n");
 }
 
-/// Promise: what `dump` prints `load` loads, in both formats, packed or not, into an empty table at
-/// once and into one that has records one by one: every byte, empty strings, and strings larger
-/// than a page. A line stays a line.
+/// Promise: `load` reads the output of `dump`, in both formats, packed or not, in bulk into an
+/// empty table and one by one into one that has records. That includes every byte, empty strings,
+/// and strings larger than a page. A record is always one line.
 #[test]
 fn dumps_of_strings_load_byte_for_byte() {
     let (place, _server) = served();
@@ -238,7 +257,7 @@ fn dumps_of_strings_load_byte_for_byte() {
     }
 }
 
-/// Promise: what is dumped of a table of numbers loads into one, too, and makes one where there is
+/// Promise: the dump of a table of numbers loads into another one, and creates one if there is
 /// none.
 #[test]
 fn dumps_of_numbers_load() {
@@ -275,8 +294,8 @@ fn dumps_of_numbers_load() {
     assert_eq!(keys, "0\n10\n");
 }
 
-/// Promise: a file of numbers is taken for strings where that is asked for, by `--kind` or by an
-/// option that only they have; they then keep their zeros, and sort as strings.
+/// Promise: numbers in a file are read as strings if `--kind` or an option for strings only
+/// requests it. They then keep their zeros, and sort as strings.
 #[test]
 fn numbers_can_be_strings() {
     let (place, _server) = served();
@@ -289,7 +308,7 @@ fn numbers_can_be_strings() {
     }
 }
 
-/// Promise: lists and stats say of which kind a table is, and count pages and value blocks.
+/// Promise: lists and stats show the kind of a table, and count pages and value blocks.
 #[test]
 fn lists_and_stats_tell_the_kind() {
     let (place, _server) = served();
@@ -335,8 +354,8 @@ fn lists_and_stats_tell_the_kind() {
     assert!(!text.contains("slots") && text.lines().all(|line| line.chars().count() <= 100));
 }
 
-/// Promise: a load that finds the pool full leaves an empty table empty, and of one that had
-/// records tells how many were written, up to which key; those are there.
+/// Promise: a load that finds the pool full leaves an empty table empty. For a table that had
+/// records, it reports how many were written, up to which key; those are there.
 #[test]
 fn a_full_pool_is_told_with_what_was_loaded() {
     let place = Place::new();
@@ -372,15 +391,16 @@ fn a_full_pool_is_told_with_what_was_loaded() {
         .farleaf(&["scan", "--limit", "0", "--keys-only"])
         .quietly();
     let found = found.lines().count() - 1;
-    // The record at which it stopped is "perhaps" in it.
+    // The record at which the load stopped is "perhaps" in the table.
     assert!(
         found == count || found == count + 1,
         "{found} records, {told}"
     );
 }
 
-/// Promise: a table of byte strings that the node holds takes the same commands, and what is dumped
-/// from one is loaded into the other, values that go in parts and keys of every byte among them.
+/// Promise: a table of byte strings in the node's own memory supports the same commands. Dumps can
+/// be loaded from it into a table of pages, and from a table of pages into it. The records include
+/// values transferred in parts and keys of every byte.
 #[test]
 fn tables_that_the_node_holds_take_the_same_commands() {
     let (place, _server) = served();

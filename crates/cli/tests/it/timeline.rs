@@ -1,4 +1,4 @@
-//! `farleaf bench timeline`, small.
+//! Tests of `farleaf bench timeline` with small runs.
 
 use serde_json::Value;
 
@@ -19,16 +19,30 @@ fn timeline(place: &Place, arguments: &[&str]) -> Ran {
     place.farleaf(&[&SMALL, arguments].concat())
 }
 
-/// Promise: JSON has a line for each interval, in order, and one for the total, with what was asked
-/// for and what was found: nothing wrong, missing or refused.
+/// Promise: JSON has a line for each interval, in order, and one for the total, with the arguments
+/// and the results: nothing wrong, missing or rejected.
 #[test]
 fn intervals_are_json_lines() {
     let place = Place::new();
     for pattern in [
-        &["--from", "2k", "--to", "9k"][..],
-        &["--pattern", "descending", "--from", "0", "--to", "3k"],
+        &["--first-keys", "2k", "--last-keys", "9k"][..],
+        &[
+            "--pattern",
+            "descending",
+            "--first-keys",
+            "0",
+            "--last-keys",
+            "3k",
+        ],
         &["--pattern", "window", "--keys", "1k", "--inserts", "4k"],
-        &["--pattern", "shrink", "--from", "9k", "--delete", "80"],
+        &[
+            "--pattern",
+            "shrink",
+            "--first-keys",
+            "9k",
+            "--delete",
+            "80",
+        ],
     ] {
         let text = timeline(&place, &[pattern, &["--output", "json"]].concat()).quietly();
         let lines = text.lines().map(serde_json::from_str);
@@ -62,14 +76,22 @@ fn intervals_are_json_lines() {
     }
 }
 
-/// Promise: `--out` leaves a CSV and an SVG file with every search layer that was asked for, and a
-/// second run replaces them.
+/// Promise: `--to` writes a CSV and an SVG file with every given search layer, and a second run
+/// replaces them.
 #[test]
 fn files_are_written_and_replaced() {
     let place = Place::new();
     let folder = place.path().join("drawn");
     let read = |name: &str| std::fs::read_to_string(folder.join(name)).expect("written");
-    let arguments = ["--from", "1k", "--to", "4k", "--out", "drawn", "--index"];
+    let arguments = [
+        "--first-keys",
+        "1k",
+        "--last-keys",
+        "4k",
+        "--to",
+        "drawn",
+        "--index",
+    ];
     let ran = timeline(&place, &[&arguments[..], &["learned,rolex"]].concat());
     assert_eq!(ran.status, Some(0), "{ran:?}");
     assert!(ran.stderr.contains("drawn/timeline.svg"), "{ran:?}");
@@ -85,11 +107,18 @@ fn files_are_written_and_replaced() {
     assert!(!read("timeline.svg").contains("learned"));
 }
 
-/// Promise: a run in which puts were refused says so, and ends with status 1.
+/// Promise: a run with rejected puts reports them, and ends with status 1.
 #[test]
 fn refused_puts_end_with_status_1() {
     let place = Place::new();
-    let size = ["--from", "1k", "--to", "200k", "--size", "4MiB"];
+    let size = [
+        "--first-keys",
+        "1k",
+        "--last-keys",
+        "200k",
+        "--size",
+        "4MiB",
+    ];
     let ran = timeline(&place, &size);
     assert_eq!(ran.status, Some(1), "{ran:?}");
     assert!(ran.stderr.contains("was refused: "), "{ran:?}");

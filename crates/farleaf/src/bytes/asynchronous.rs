@@ -4,68 +4,68 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::rc::Rc;
 
+use farleaf_base::RemoteAddr;
 use farleaf_byte_index::ByteIndex;
 use farleaf_byte_index::load::{ByteLoadSummary, bulk_load};
 use farleaf_byte_index::operation::{Change, Changed, Condition, check_record};
 use farleaf_fabric::OperationKind;
 use farleaf_index::operation::HintCounters;
-use farleaf_types::RemoteAddr;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 
 use super::ByteTableState;
 use super::listing::{not_listed, of_listing};
-use crate::async_table::Rare;
-use crate::host::Host;
+use crate::async_table::SlowPathFuture;
+use crate::host::SessionHost;
 use crate::options::TableInfo;
 use crate::session::SessionCore;
 use crate::{Error, PartCounts, Pool};
 
-/// Pages that [`AsyncByteTable::multi_put`] works on at once.
+/// Pages that [`AsyncByteTable::multi_put`] writes concurrently.
 const PAGES_AT_ONCE: usize = 16;
 
-/// What an insert found.
+/// Result of an insert.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ByteInsertion {
     /// The key was absent and has the value now.
     Inserted,
-    /// The key was present, with this value, which it still has.
+    /// The key was present, with this value, which is unchanged.
     AlreadyPresent(Vec<u8>),
 }
 
-/// What a compare-and-swap found.
+/// Result of a compare-and-swap.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ByteSwap {
-    /// What was expected; it has been replaced.
+    /// The value was as expected and has been replaced.
     Swapped,
-    /// This; nothing has changed.
+    /// The value was this one; nothing has changed.
     Differs(Option<Vec<u8>>),
 }
 
-/// An ordered map from byte strings to byte strings, whose operations are futures: keys of 0 to
-/// 4,096 bytes, in the order of unsigned bytes, and values of 0 to 64 MiB. On `mem` and `shm` a
-/// future is ready at its first poll, unless it has to wait for another client's lock.
+/// Ordered map from byte strings to byte strings, whose operations are futures. Keys have 0 to
+/// 4,096 bytes and sort as unsigned bytes; values have 0 to 64 MiB. On `mem` and `shm` a future is
+/// ready at its first poll, unless it has to wait for another client's lock.
 ///
-/// Of a table that the memory node holds ([`LayerKind::Rpc`](crate::LayerKind::Rpc)) an operation
-/// is a call, or several where a value or an answer is long (`docs/calls.md`), and waits for the
-/// node. A write whose future is dropped may happen or not, and later.
+/// If the memory node stores the table ([`LayerKind::Rpc`](crate::LayerKind::Rpc)), an operation is
+/// a call and waits for the node. Long values or replies take several calls
+/// (`docs/explanation/calls.md`). A write whose future is dropped may still take effect, or not.
 ///
-/// Dropping the future of a write before it is done (of any operation, where the search layer is
-/// `rf-tree`: it lists what it has met) may leave a page locked: the session is then closed to
-/// further operations, and others recover the page when it has been dropped. Spawn writes on an
-/// executor rather than racing them against time-outs.
-pub struct AsyncByteTable<H: Host = Pool> {
+/// Dropping the future of a write before it is ready may leave a page locked. The session is then
+/// closed to further operations, and others recover the page once the session is dropped. With
+/// search layer `rf-tree` this applies to all operations, because they list the pages that they
+/// find unlisted. Spawn writes on an executor rather than racing them against timeouts.
+pub struct AsyncByteTable<H: SessionHost = Pool> {
     pub(super) session: Rc<SessionCore<H>>,
     pub(super) state: Rc<ByteTableState>,
 }
 
-impl<H: Host> Clone for AsyncByteTable<H> {
+impl<H: SessionHost> Clone for AsyncByteTable<H> {
     fn clone(&self) -> Self {
         Self::new(Rc::clone(&self.session), Rc::clone(&self.state))
     }
 }
 
-impl<H: Host> fmt::Debug for AsyncByteTable<H> {
+impl<H: SessionHost> fmt::Debug for AsyncByteTable<H> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AsyncByteTable")
             .field("info", &self.state.info)
@@ -73,12 +73,12 @@ impl<H: Host> fmt::Debug for AsyncByteTable<H> {
     }
 }
 
-impl<H: Host> AsyncByteTable<H> {
+impl<H: SessionHost> AsyncByteTable<H> {
     pub(super) fn new(session: Rc<SessionCore<H>>, state: Rc<ByteTableState>) -> Self {
         Self { session, state }
     }
 
-    /// What there is to know of the table without looking into it.
+    /// Returns the properties that are known without reading the table.
     pub fn info(&self) -> &TableInfo {
         &self.state.info
     }
@@ -87,20 +87,21 @@ impl<H: Host> AsyncByteTable<H> {
         ByteIndex::new(self.session.byte_access(&self.state), &self.state.index)
     }
 
-    /// The value of a key. One round trip, one page, when the hint is right and the value lies in
-    /// the page; two if it is outside, and one more for each 256,000 bytes.
+    /// Returns the value of a key. Costs one round trip and reads one page if the hint is right and
+    /// the value is in the page. A value outside costs another round trip, and one more for each
+    /// 256,000 bytes.
     ///
     /// # Errors
-    /// The key is too long, the table was dropped or is damaged, or the fabric failed.
+    /// The key is too long, the table was dropped or is corrupted, or the fabric failed.
     pub async fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
         self.get_with(key, |value| value.map(<[u8]>::to_vec)).await
     }
 
-    /// Appends the value of a key to a buffer; false, and nothing appended, if it is absent. The
-    /// value is copied once. Costs as [`get`](Self::get).
+    /// Appends the value of a key to a buffer. Returns false, and appends nothing, if the key is
+    /// absent. Copies the value once. Costs the same as [`get`](Self::get).
     ///
     /// # Errors
-    /// As for [`get`](Self::get).
+    /// The same as those of [`get`](Self::get).
     pub async fn get_into(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool, Error> {
         self.get_with(key, |found| {
             value.extend_from_slice(found.unwrap_or_default());
@@ -109,11 +110,11 @@ impl<H: Host> AsyncByteTable<H> {
         .await
     }
 
-    /// Hands the value of a key, or `None`, to a function, and returns what that returns: where the
-    /// value lies in the page, it is not copied. Costs as [`get`](Self::get).
+    /// Calls a function with the value of a key, or `None`, and returns the function's result. A
+    /// value in the page is not copied. Costs the same as [`get`](Self::get).
     ///
     /// # Errors
-    /// As for [`get`](Self::get).
+    /// The same as those of [`get`](Self::get).
     pub async fn get_with<R>(
         &self,
         key: &[u8],
@@ -131,11 +132,11 @@ impl<H: Host> AsyncByteTable<H> {
         .map(|read| read.expect("an operation that has to be done again has not read"))
     }
 
-    /// The values of many keys, in their order: one round trip per 256 keys, and one more for
-    /// those of them whose values are outside.
+    /// Returns the values of many keys, in the order of the keys. Costs one round trip per 256
+    /// keys, and one more if some of their values are outside the pages.
     ///
     /// # Errors
-    /// As for [`get`](Self::get).
+    /// The same as those of [`get`](Self::get).
     pub async fn multi_get<K: AsRef<[u8]>>(
         &self,
         keys: &[K],
@@ -154,26 +155,27 @@ impl<H: Host> AsyncByteTable<H> {
         .await
     }
 
-    /// Writes a key whether it is present or not; whether it was. Two round trips when the hint is
-    /// right; large values take one more, and one for each 256,000 bytes.
+    /// Writes a key whether it is present or not, and returns whether it was present. Costs two
+    /// round trips if the hint is right; large values take one more, and one for each 256,000
+    /// bytes.
     ///
     /// # Errors
-    /// As for [`get`](Self::get); or the value is too long, or the pool is full, or the memory node
-    /// where it holds the table ([`ErrorKind::NodeFull`](crate::ErrorKind::NodeFull)): then nothing
-    /// has changed.
+    /// The same as those of [`get`](Self::get); also if the value is too long, the pool is full, or
+    /// the memory node that stores the table is full
+    /// ([`ErrorKind::NodeFull`](crate::ErrorKind::NodeFull)): then nothing has changed.
     pub async fn put(&self, key: &[u8], value: &[u8]) -> Result<bool, Error> {
         let changed = self.modify(OperationKind::Put, key, Change::put(value));
         Ok(changed.await?.was_present)
     }
 
-    /// Writes many keys; how many of them were present. Each by itself: another session may see
-    /// some of them and not the others; of a key that is there twice the last value stays. Costs as
-    /// [`put`](Self::put), for each, with 16 pages at a time, those of one page one after the
-    /// other.
+    /// Writes many keys, and returns how many of them were present. Not atomic: another session may
+    /// see some of the records and not the others. If a key occurs twice, its last value stays.
+    /// Costs the same as a [`put`](Self::put) for each record; 16 pages are written concurrently,
+    /// and the records of one page one after the other.
     ///
     /// # Errors
-    /// As for [`put`](Self::put); where a key or a value is too long nothing was written, else any
-    /// of the records may be.
+    /// The same as those of [`put`](Self::put). If a key or a value is too long, nothing was
+    /// written; else any of the records may have been written.
     pub async fn multi_put<K: AsRef<[u8]>, V: AsRef<[u8]>>(
         &self,
         records: &[(K, V)],
@@ -182,7 +184,7 @@ impl<H: Host> AsyncByteTable<H> {
             let checked = check_record(key.as_ref(), value.as_ref());
             checked.map_err(|error| Error::from(error).of_table(&self.state.info.name))?;
         }
-        // Also for no records: a session that is broken says so.
+        // Done even if there are no records, so that a broken session returns its error.
         drop(self.session.begin_bytes(&self.state).await?);
         let mut waiting = self.by_place(records).into_iter().map(async |numbers| {
             let mut present_count = 0;
@@ -194,8 +196,8 @@ impl<H: Host> AsyncByteTable<H> {
         });
         let mut writing: FuturesUnordered<_> = waiting.by_ref().take(PAGES_AT_ONCE).collect();
         let mut written = Ok(0);
-        // Those under way are seen to their end, whatever became of others: dropped in the middle
-        // they would break the session.
+        // Running writes are awaited even if another one failed: dropping them would break the
+        // session.
         while let Some(ended) = writing.next().await {
             written = written.and_then(|count| Ok(count + ended?));
             if written.is_ok() {
@@ -205,8 +207,8 @@ impl<H: Host> AsyncByteTable<H> {
         written
     }
 
-    /// Records by the page that they are probably in, or by key where there are no pages: those of
-    /// one key are side by side, in their order.
+    /// Groups records by the page in which they are expected, or by key for tables without pages.
+    /// Records of one key are adjacent and keep their order.
     fn by_place<K: AsRef<[u8]>, V>(&self, records: &[(K, V)]) -> Vec<Vec<usize>> {
         let keys = records.iter().map(|(key, _)| key.as_ref()).enumerate();
         if self.is_remote() {
@@ -216,7 +218,7 @@ impl<H: Host> AsyncByteTable<H> {
             }
             return by_key.into_values().collect();
         }
-        // Of a key whose page is not known the key stands for it.
+        // A key whose page is unknown forms its own group.
         let mut by_page: BTreeMap<(Option<RemoteAddr>, &[u8]), Vec<usize>> = BTreeMap::new();
         for (number, key) in keys {
             let page = self.index().expected_page(key);
@@ -226,21 +228,22 @@ impl<H: Host> AsyncByteTable<H> {
         by_page.into_values().collect()
     }
 
-    /// [`put`](Self::put), and the value that was there before. One that is outside costs a round
-    /// trip more.
+    /// Writes a key like [`put`](Self::put), and returns the previous value. If that is outside the
+    /// page, it costs one more round trip.
     ///
     /// # Errors
-    /// As for [`put`](Self::put); or it is written, and the memory node cannot be asked for the
-    /// rest of a long value ([`ErrorKind::PreviousLost`](crate::ErrorKind::PreviousLost)).
+    /// The same as those of [`put`](Self::put); also
+    /// [`ErrorKind::PreviousLost`](crate::ErrorKind::PreviousLost) if the key was written but the
+    /// rest of a long previous value could not be read from the memory node.
     pub async fn replace(&self, key: &[u8], value: &[u8]) -> Result<Option<Vec<u8>>, Error> {
         let change = Change::put(value).telling_previous();
         Ok(self.modify(OperationKind::Put, key, change).await?.previous)
     }
 
-    /// Writes a key if it is absent. Costs as [`put`](Self::put).
+    /// Writes a key if it is absent. Costs the same as [`put`](Self::put).
     ///
     /// # Errors
-    /// As for [`put`](Self::put).
+    /// The same as those of [`put`](Self::put).
     pub async fn insert(&self, key: &[u8], value: &[u8]) -> Result<ByteInsertion, Error> {
         let change = Change::put(value).when(Condition::IfAbsent);
         let change = change.telling_previous();
@@ -251,40 +254,42 @@ impl<H: Host> AsyncByteTable<H> {
         })
     }
 
-    /// Writes a key if it is present; whether it was. Costs as [`put`](Self::put).
+    /// Writes a key if it is present, and returns whether it was. Costs the same as
+    /// [`put`](Self::put).
     ///
     /// # Errors
-    /// As for [`put`](Self::put).
+    /// The same as those of [`put`](Self::put).
     pub async fn update(&self, key: &[u8], value: &[u8]) -> Result<bool, Error> {
         let change = Change::put(value).when(Condition::IfPresent);
         let changed = self.modify(OperationKind::Update, key, change).await?;
         Ok(changed.is_done)
     }
 
-    /// Removes a key; whether it was present. Two round trips when the hint is right.
+    /// Removes a key, and returns whether it was present. Costs two round trips if the hint is
+    /// right.
     ///
     /// # Errors
-    /// As for [`get`](Self::get).
+    /// The same as those of [`get`](Self::get).
     pub async fn delete(&self, key: &[u8]) -> Result<bool, Error> {
         let changed = self.modify(OperationKind::Delete, key, Change::delete());
         Ok(changed.await?.was_present)
     }
 
-    /// Removes a key; the value that it had.
+    /// Removes a key, and returns the value that it had.
     ///
     /// # Errors
-    /// As for [`replace`](Self::replace).
+    /// The same as those of [`replace`](Self::replace).
     pub async fn take(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
         let change = Change::delete().telling_previous();
         let changed = self.modify(OperationKind::Delete, key, change).await?;
         Ok(changed.previous)
     }
 
-    /// Gives a key the value `new` (`None` removes it) if its value is `expected` (`None`: if it is
-    /// absent). Costs as [`put`](Self::put).
+    /// Sets the value of a key to `new` (`None` removes the key) if it is `expected` (`None`: if
+    /// the key is absent). Costs the same as [`put`](Self::put).
     ///
     /// # Errors
-    /// As for [`put`](Self::put).
+    /// The same as those of [`put`](Self::put).
     pub async fn compare_and_swap(
         &self,
         key: &[u8],
@@ -319,43 +324,44 @@ impl<H: Host> AsyncByteTable<H> {
         .await
     }
 
-    /// How often this session's hints were not right since it opened the table.
+    /// Returns how often this session's hints were wrong since it opened the table.
     pub fn hint_counters(&self) -> HintCounters {
         self.state.index.hint_counters()
     }
 
-    /// Bytes that this session holds to find pages: models, residuals, tables and synonyms; what
-    /// sessions of a process share is counted whole. Under a metadata budget not more than that,
-    /// but for what operations under way have in hand.
+    /// Returns the bytes that this session holds to find pages: models, residuals, tables and
+    /// synonyms. Caches shared by the process's sessions count in full. Never more than the
+    /// session's metadata budget, except for what unfinished operations hold.
     pub fn metadata_bytes(&self) -> u64 {
         self.state.index.metadata_bytes()
     }
 
-    /// How often this session read and forgot parts of what leads to pages since it opened the
-    /// table; `None` without a metadata budget.
+    /// Returns how often this session has fetched and evicted parts of the table's metadata since
+    /// it opened the table; `None` without a metadata budget.
     pub fn part_counts(&self) -> Option<PartCounts> {
         self.state.index.part_counts()
     }
 
-    /// How many records the last training saw: what the table had then, without what was written
-    /// and removed since; of a table that the memory node holds, 0. Costs nothing;
-    /// [`stats`](crate::ByteTable::stats) counts.
+    /// Returns the number of records at the last training, which ignores later inserts and deletes;
+    /// 0 for a table that the memory node stores. Costs nothing; [`stats`](crate::ByteTable::stats)
+    /// counts the records.
     pub fn len_estimate(&self) -> u64 {
         let (_, record_count, _, _) = self.state.index.training();
         record_count
     }
 
-    /// Fills an empty table from a sequence that ascends by key, and trains its models. All of it
-    /// appears at once, or nothing. `progress` is told now and then how many records have been
-    /// taken. An empty sequence changes nothing.
+    /// Loads an empty table from a sequence that ascends by key, and trains its models. All records
+    /// appear at once, or none. Calls `progress` from time to time with the number of records read.
+    /// An empty sequence changes nothing.
     ///
     /// # Errors
     /// [`ErrorKind::ByteLoad`](crate::ErrorKind::ByteLoad): the sequence does not ascend, a key or
-    /// a value is too long, or the table has records or had some.
-    /// [`ErrorKind::Full`](crate::ErrorKind::Full), or
-    /// [`ErrorKind::NodeFull`](crate::ErrorKind::NodeFull). The table is then as it was.
-    /// [`ErrorKind::TableDropped`](crate::ErrorKind::TableDropped): before the load or while it was
-    /// under way. What was loaded is gone with the table.
+    /// a value is too long, or the table has or had records.
+    /// [`ErrorKind::Full`](crate::ErrorKind::Full) or
+    /// [`ErrorKind::NodeFull`](crate::ErrorKind::NodeFull): the pool or the memory node is full. In
+    /// these cases the table is unchanged.
+    /// [`ErrorKind::TableDropped`](crate::ErrorKind::TableDropped): the table was dropped before or
+    /// during the load, and the loaded records with it.
     pub async fn bulk_load<K: AsRef<[u8]>, V: AsRef<[u8]>>(
         &self,
         records: impl IntoIterator<Item = (K, V)>,
@@ -375,7 +381,7 @@ impl<H: Host> AsyncByteTable<H> {
             None => Ok(()),
             Some(listing) => {
                 let listing = Self::new(Rc::clone(session), Rc::clone(listing));
-                let listed: Rare<'_, ()> = Box::pin(listing.list_load(generation, pages));
+                let listed: SlowPathFuture<'_, ()> = Box::pin(listing.list_load(generation, pages));
                 listed.await.map_err(not_listed)
             }
         };
@@ -389,7 +395,7 @@ impl<H: Host> AsyncByteTable<H> {
         }
         let loaded =
             loaded.map_err(|error| of_listing(error, &state.info.name).of_table(&state.info.name));
-        // Whoever loads knows that there is a new root without meeting the retired first page.
+        // The loader knows of the new root and need not discover it through the retired first page.
         let refreshed = match loaded {
             Ok(_) => session.refresh_bytes(state).await,
             Err(_) => Ok(()),
@@ -397,7 +403,8 @@ impl<H: Host> AsyncByteTable<H> {
         drop(begun);
         refreshed?;
         let summary = loaded?;
-        // A load takes long; were it dropped meanwhile, everything went where nobody looks.
+        // Loads take long. If the table was dropped meanwhile, the records are in memory that no
+        // client reads.
         session.check_live_bytes(state).await?;
         Ok(summary)
     }

@@ -1,52 +1,53 @@
-//! One operation on a table of byte strings that the memory node holds, call by call.
+//! One operation on a table of byte strings that the memory node stores, as a series of calls.
 
 use farleaf_byte_index::ByteLoadError;
 use farleaf_fabric::{Batch, Endpoint, OperationKind, ProtocolCheck};
 use farleaf_index::rpc::Failure;
 use farleaf_index::rpc::bytes::{
-    ByteReply, ByteRequest, MESSAGE_SIZE_BYTES_MAX, PART_SIZE_BYTES, ReplyRoom, RequestHead, Sent,
-    string_size_bytes,
+    ByteReply, ByteRequest, MESSAGE_SIZE_BYTES_MAX, PART_SIZE_BYTES, ReplyRoom, RequestHead,
+    SentValue, string_size_bytes,
 };
 
 use super::AsyncByteTable;
-use super::transfers::Permit;
-use crate::host::Host;
+use super::transfers::TransferPermit;
+use crate::host::SessionHost;
 use crate::{Error, ErrorKind};
 
-/// One operation, as it makes calls.
+/// One operation and the state of its calls.
 #[derive(Debug)]
-pub(super) struct Exchange<'a, H: Host> {
+pub(super) struct CallSequence<'a, H: SessionHost> {
     table: &'a AsyncByteTable<H>,
     batch: Box<Batch>,
-    permit: Permit<'a>,
+    permit: TransferPermit<'a>,
     request: Vec<u8>,
     reply: Vec<u8>,
 }
 
-impl<H: Host> AsyncByteTable<H> {
-    /// Whether the memory node executes the operations.
+impl<H: SessionHost> AsyncByteTable<H> {
+    /// Returns whether the memory node executes the operations.
     pub(super) fn is_remote(&self) -> bool {
         !self.info().options.layer.has_leaves()
     }
 
-    /// Does an operation by calls, which counts as one.
+    /// Executes an operation by calls, which count as one operation.
     pub(super) async fn remotely<R>(
         &self,
         kind: OperationKind,
-        operation: impl AsyncFnOnce(&mut Exchange<'_, H>) -> Result<R, Error>,
+        operation: impl AsyncFnOnce(&mut CallSequence<'_, H>) -> Result<R, Error>,
     ) -> Result<R, Error> {
         let session = &self.session;
-        // Who waits has nothing begun, which would keep the session where it is (P1).
+        // Waits before the operation begins: an unfinished operation would keep the session from
+        // catching up.
         let permit = session.transfers.permit().await;
         let _begun = session.begin_bytes(&self.state).await?;
-        let mut exchange = Exchange {
+        let mut exchange = CallSequence {
             table: self,
             permit,
             batch: session.take_batch(),
             request: Vec::new(),
             reply: Vec::new(),
         };
-        let done = match exchange.forget_given_up().await {
+        let done = match exchange.discard_abandoned().await {
             Ok(()) => operation(&mut exchange).await,
             Err(error) => Err(error),
         };
@@ -55,26 +56,30 @@ impl<H: Host> AsyncByteTable<H> {
     }
 }
 
-impl<H: Host> Exchange<'_, H> {
-    /// One call, for whose reply room of so many bytes is announced.
-    async fn send(&mut self, request: &ByteRequest<'_>, room_bytes: usize) -> Result<(), Error> {
+impl<H: SessionHost> CallSequence<'_, H> {
+    /// Makes one call, whose reply has `reply_space_bytes` of space.
+    async fn send(
+        &mut self,
+        request: &ByteRequest<'_>,
+        reply_space_bytes: usize,
+    ) -> Result<(), Error> {
         let session = &self.table.session;
         let head = RequestHead {
             table: self.table.state.entry.record.id,
             lowest_open: session.transfers.lowest_open(session.next_number()),
         };
         request.encode(head, &mut self.request);
-        let room = (room_bytes, &mut self.reply);
+        let room = (reply_space_bytes, &mut self.reply);
         session.call(&mut self.batch, &self.request, room).await
     }
 
-    /// One call, and what is answered.
+    /// Makes one call and returns the reply.
     pub(super) async fn ask(
         &mut self,
         request: &ByteRequest<'_>,
-        room_bytes: usize,
+        reply_space_bytes: usize,
     ) -> Result<ByteReply<'_>, Error> {
-        self.send(request, room_bytes).await?;
+        self.send(request, reply_space_bytes).await?;
         match ByteReply::decode(&self.reply) {
             Ok(ByteReply::Failed(failure)) => Err(self.failed(failure)),
             Ok(reply) => Ok(reply),
@@ -82,7 +87,7 @@ impl<H: Host> Exchange<'_, H> {
         }
     }
 
-    /// One call that is answered by a number.
+    /// Makes one call and returns the number in its reply.
     pub(super) async fn ask_count(&mut self, request: &ByteRequest<'_>) -> Result<u64, Error> {
         match self.ask(request, ByteReply::SHORT_SIZE_BYTES).await? {
             ByteReply::Count(count) => Ok(count),
@@ -96,8 +101,9 @@ impl<H: Host> Exchange<'_, H> {
             Failure::Dropped => ErrorKind::TableDropped { name: name() },
             Failure::NotEmpty => return ByteLoadError::TableNotEmpty.into(),
             Failure::Full => ErrorKind::NodeFull,
-            Failure::Unsound => ErrorKind::ValueGivenUp { name: name() },
-            // Its catalog said otherwise when the table was opened, and never changes that.
+            Failure::Unsound => ErrorKind::ValueDiscarded { name: name() },
+            // The catalog contradicted this when the table was opened, and a table's kind never
+            // changes.
             Failure::OfOtherKind => ErrorKind::BadReply("that the table is of another kind"),
             Failure::OfLeaves => ErrorKind::BadReply("that the table's records are not its own"),
             Failure::PoolFull => ErrorKind::BadReply("that it needs a leaf"),
@@ -105,8 +111,8 @@ impl<H: Host> Exchange<'_, H> {
         .into()
     }
 
-    /// What to say of a change that was answered, when something has failed since: other errors say
-    /// that nothing has been written.
+    /// Returns the error for a failure after a write was answered. All other errors mean that
+    /// nothing was written.
     pub(super) fn after_change(&self, is_done: bool, error: Error) -> Error {
         if !is_done {
             return error;
@@ -116,10 +122,13 @@ impl<H: Host> Exchange<'_, H> {
         ErrorKind::PreviousLost { name, source }.into()
     }
 
-    /// A number for something that may go in parts.
+    /// Returns a number for a transfer that may have several parts.
     pub(super) fn begin_transfer(&mut self) -> u64 {
         let session = &self.table.session;
-        let number = if session.endpoint.leaves_out(ProtocolCheck::PartsAreNumbered) {
+        let number = if session
+            .endpoint
+            .skips_check(ProtocolCheck::PartsAreNumbered)
+        {
             1
         } else {
             session.next_load()
@@ -128,39 +137,40 @@ impl<H: Host> Exchange<'_, H> {
         number
     }
 
-    /// The node has nothing under this number any more.
+    /// Records that the node has no data under this number any more.
     pub(super) fn end_transfer(&mut self, number: u64) {
         self.permit.close(number);
     }
 
-    /// Has the node forget what it has under this number.
+    /// Makes the node discard its data under this number.
     pub(super) async fn forget(&mut self, number: u64) -> Result<(), Error> {
-        // Whatever it says, it has done that first.
-        let room_bytes = ByteReply::SHORT_SIZE_BYTES;
-        self.send(&ByteRequest::Forget { number }, room_bytes)
+        // The node discards the data before it replies, so any reply will do.
+        let reply_space_bytes = ByteReply::SHORT_SIZE_BYTES;
+        self.send(&ByteRequest::Forget { number }, reply_space_bytes)
             .await?;
         self.end_transfer(number);
         Ok(())
     }
 
-    async fn forget_given_up(&mut self) -> Result<(), Error> {
+    async fn discard_abandoned(&mut self) -> Result<(), Error> {
         let session = &self.table.session;
-        while let Some(number) = self.permit.take_given_up(session.next_number()) {
+        while let Some(number) = self.permit.take_abandoned(session.next_number()) {
             self.forget(number).await?;
         }
         Ok(())
     }
 
-    /// A value as a request brings it, of which so many bytes are left: staged if it is longer.
-    /// One call for each 14 KiB then. Its number is to be ended when the request has been answered.
+    /// Returns a value as a request contains it, if `left_bytes` of the request are free. A longer
+    /// value is staged first, at one call per 14 KiB. The caller ends the transfer when the request
+    /// has been answered.
     pub(super) async fn sent<'v>(
         &mut self,
         value: &'v [u8],
         left_bytes: &mut usize,
-    ) -> Result<Sent<'v>, Error> {
+    ) -> Result<SentValue<'v>, Error> {
         if let Some(left) = left_bytes.checked_sub(string_size_bytes(value.len())) {
             *left_bytes = left;
-            return Ok(Sent::Here(value));
+            return Ok(SentValue::Here(value));
         }
         assert!(!value.is_empty(), "there is room for an empty value");
         let number = self.begin_transfer();
@@ -177,18 +187,17 @@ impl<H: Host> Exchange<'_, H> {
                 return Err(other_reply());
             }
         }
-        Ok(Sent::Staged(number))
+        Ok(SentValue::Staged(number))
     }
 
-    /// A request that named it has been answered.
-    pub(super) fn end_sent(&mut self, sent: Option<Sent<'_>>) {
-        if let Some(Sent::Staged(number)) = sent {
+    /// Ends a staged value's transfer after the request that named it has been answered.
+    pub(super) fn end_sent(&mut self, sent: Option<SentValue<'_>>) {
+        if let Some(SentValue::Staged(number)) = sent {
             self.end_transfer(number);
         }
     }
 
-    /// Reads on behind the beginning of a value that the node holds under a number. One call for
-    /// each 14.6 KiB.
+    /// Reads the rest of a value that the node holds under a number, at one call per 14.6 KiB.
     pub(super) async fn read_rest(
         &mut self,
         number: u64,
@@ -220,7 +229,7 @@ pub(super) fn room(number: u64, size_bytes: usize) -> ReplyRoom {
     }
 }
 
-/// What came is a reply, and not to that.
+/// Returns the error for a valid reply that does not match the request.
 #[cold]
 pub(super) fn other_reply() -> Error {
     ErrorKind::BadReply("a reply to something else").into()

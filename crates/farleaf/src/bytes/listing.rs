@@ -1,41 +1,41 @@
-//! Tables of byte strings with search layer `rf-tree`: the listing of their pages, and the cache of
-//! it that the sessions of a process share (BT1 to BT5 of `farleaf_byte_index::rf_tree`).
+//! Listings of tables of byte strings with search layer `rf-tree`, and the caches of listings that
+//! the sessions of a process share (see `farleaf_byte_index::rf_tree`).
 
 use std::rc::Rc;
 use std::sync::Arc;
 
+use farleaf_base::{RemoteAddr, TableId};
 use farleaf_byte_index::operation::{Change, Condition, RecordBuffer, ScanCursor};
 use farleaf_byte_index::rf_tree::{CacheBuilder, ListedPage, counts};
 use farleaf_byte_index::snapshot::read_directory;
 use farleaf_byte_index::{ByteDirectory, ByteIndex, ByteLoadError};
 use farleaf_fabric::{OperationKind, ProtocolCheck};
-use farleaf_page::PageGeometry;
-use farleaf_region::catalog::CatalogEntry;
-use farleaf_types::{RemoteAddr, TableId};
+use farleaf_leaf::strings::PageGeometry;
+use farleaf_pool::catalog::CatalogEntry;
 
 use super::{AsyncByteTable, ByteTableState};
-use crate::begin::Begun;
-use crate::host::Host;
+use crate::begin::OperationGuard;
+use crate::host::SessionHost;
 use crate::session::SessionCore;
 use crate::{Error, ErrorKind};
 
-/// Entries that are read with one batch.
+/// Entries that one batch reads.
 const READ_COUNT: usize = 4096;
 
-impl<H: Host> SessionCore<H> {
-    /// The listing of a table that was found by an operation that has `begun`.
+impl<H: SessionHost> SessionCore<H> {
+    /// Opens the listing of a table that the operation `begun` has found.
     pub(super) async fn open_listing(
         self: &Rc<Self>,
         table: &CatalogEntry,
-        begun: &Begun<'_>,
+        begun: &OperationGuard<'_>,
     ) -> Result<Rc<ByteTableState>, Error> {
         let entry = self.find_listing(table).await?;
         let listing = Box::pin(self.open_bytes(entry, begun)).await?;
         Ok(listing.state)
     }
 
-    /// What leads to the pages of a table behind a root: its models, or the cache of its listing.
-    /// The caller has begun.
+    /// Returns the search structure of the pages behind a root: the models, or the cache of the
+    /// table's listing. The caller must have begun an operation.
     pub(super) async fn byte_directory(
         &self,
         geometry: PageGeometry,
@@ -64,7 +64,8 @@ impl<H: Host> SessionCore<H> {
                 tracing::warn!(%table, "too few pages of a table are listed");
                 Ok(trained)
             }
-            // U4: what a load has told of the table is still there, and leads to what is left.
+            // The lost node had some of the listing. The pages that the last load reported are
+            // still known and lead to the remaining ones.
             Err(error) if matches!(error.kind(), ErrorKind::NodeLost { .. }) => {
                 tracing::warn!(%table, %error, "what lists the pages of a table is lost");
                 Ok(trained)
@@ -73,15 +74,15 @@ impl<H: Host> SessionCore<H> {
         }
     }
 
-    /// BT4. An operation must have begun: nothing begins here, as this may be a part of how one
-    /// does.
+    /// Reads a listing. An operation must have begun; none begins here, because this may run while
+    /// one begins.
     async fn read_listing(
         &self,
         listing: &ByteTableState,
         trained: &ByteDirectory,
     ) -> Result<Option<ByteDirectory>, Error> {
         let mut cache = CacheBuilder::new(self.layout(), trained);
-        if self.leaves_out(ProtocolCheck::ListedLoadHasCommitted) {
+        if self.skips_check(ProtocolCheck::ListedLoadHasCommitted) {
             cache = cache.trusting_all();
         }
         let mut cursor = ScanCursor::new(b"", None);
@@ -107,8 +108,8 @@ impl<H: Host> SessionCore<H> {
         Ok(cache.finish())
     }
 
-    /// A newer cache than `old`, if there is one by now or it could be read; `None`: another
-    /// session is about to read one, or there is another root.
+    /// Returns a newer cache than `old` if one exists or could be read; `None` if another session
+    /// is reading one, or the root has changed.
     async fn newer_byte_cache(
         &self,
         table: &ByteTableState,
@@ -129,11 +130,11 @@ impl<H: Host> SessionCore<H> {
     }
 }
 
-impl<H: Host> AsyncByteTable<H> {
-    /// Sees to what operations leave to be done for the listing (BT3, BT4). They are done: whatever
-    /// becomes of this, they do not fail by it, and pages that are not listed are found by links.
-    pub(super) async fn do_chores(&self, listing: &Rc<ByteTableState>) {
-        // Whoever asks for it wants the cost of the operation.
+impl<H: SessionHost> AsyncByteTable<H> {
+    /// Does the work on the listing that operations have left. Those operations have ended, and an
+    /// error here does not make them fail: unlisted pages are found by links.
+    pub(super) async fn update_listing(&self, listing: &Rc<ByteTableState>) {
+        // Callers ask for the cost of the operation, not of this work.
         let cost = self.session.last_cost.get();
         let listing = Self::new(Rc::clone(&self.session), Rc::clone(listing));
         if let Err(error) = self.list_and_renew(&listing).await {
@@ -145,7 +146,7 @@ impl<H: Host> AsyncByteTable<H> {
     }
 
     async fn list_and_renew(&self, listing: &Self) -> Result<(), Error> {
-        for page in self.state.index.take_made() {
+        for page in self.state.index.take_new_pages() {
             let value = page.value(0);
             listing.list(&page, Change::put(&value)).await?;
         }
@@ -165,7 +166,7 @@ impl<H: Host> AsyncByteTable<H> {
         Ok(())
     }
 
-    /// BT3: lists a page unless something that counts is listed there by now.
+    /// Lists a page unless a page of the current root is listed there already.
     async fn list_missing(&self, page: &ListedPage, of_root: u16) -> Result<(), Error> {
         let value = page.value(0);
         let change = Change::put(&value).when(Condition::IfAbsent);
@@ -180,7 +181,7 @@ impl<H: Host> AsyncByteTable<H> {
         Ok(())
     }
 
-    /// BT3; what stood there, if that was asked for.
+    /// Writes an entry of the listing, and returns the previous one on request.
     async fn list(&self, page: &ListedPage, change: Change<'_>) -> Result<Option<Vec<u8>>, Error> {
         if !page.can_be_listed() {
             return Ok(None);
@@ -189,7 +190,7 @@ impl<H: Host> AsyncByteTable<H> {
         Ok(changed.await?.previous)
     }
 
-    /// BT2: lists all pages of a load of another table, this one being its listing.
+    /// Lists all pages of a load of another table, in this table, which is its listing.
     pub(super) async fn list_load(
         &self,
         generation: u16,
@@ -203,8 +204,8 @@ impl<H: Host> AsyncByteTable<H> {
         let loaded = self.bulk_load(entries.iter().copied(), |_| {});
         match loaded.await {
             Ok(_) => Ok(()),
-            // A load that has failed was here before, or one that goes on beside this one. It may
-            // be that which commits, so nothing of it is removed.
+            // A load that failed earlier, or a concurrent one. It may be the one that commits, so
+            // none of its entries are removed.
             Err(error)
                 if matches!(
                     error.kind(),
@@ -218,16 +219,16 @@ impl<H: Host> AsyncByteTable<H> {
     }
 }
 
-/// What a load says where its pages could not be listed.
+/// Returns a load's error if its pages could not be listed.
 pub(super) fn not_listed(error: Error) -> ByteLoadError {
     ByteLoadError::Listing(Box::new(error))
 }
 
-/// The failure behind a load of a table whose pages could not be listed.
+/// Returns the cause of a failed load whose pages could not be listed.
 pub(super) fn of_listing(error: ByteLoadError, table: &str) -> Error {
     match error {
         ByteLoadError::Listing(error) => match error.downcast::<Error>() {
-            // It is dropped with its table.
+            // A listing is dropped together with its table.
             Ok(error) if matches!(error.kind(), ErrorKind::TableDropped { .. }) => {
                 let name = table.to_owned();
                 ErrorKind::TableDropped { name }.into()

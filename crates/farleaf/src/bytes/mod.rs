@@ -1,8 +1,8 @@
-//! Tables of byte strings: keys of 0 to 4,096 bytes and values of 0 to 64 MiB, in the order of the
-//! keys' bytes.
+//! Tables of byte strings: keys of 0 to 4,096 bytes, sorted as unsigned bytes, and values of 0 to
+//! 64 MiB.
 //!
-//! [`ByteTable`] blocks, [`AsyncByteTable`] offers the same as futures, [`TypedTable`] has keys and
-//! values of Rust's types, encoded so that they sort as the types do (`farleaf-key`).
+//! [`ByteTable`] blocks, and [`AsyncByteTable`] has the same operations as futures. [`TypedTable`]
+//! has keys and values of Rust types, encoded so that they sort as the types do (`farleaf-key`).
 
 mod asynchronous;
 mod exchange;

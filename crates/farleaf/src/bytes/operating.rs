@@ -1,44 +1,45 @@
-//! An operation on a table of byte strings, from its beginning to its end: with a root that is not
-//! out of date, and again if there was no room and there is some by now.
+//! Execution of an operation on a table of byte strings: retried if its root was outdated, or if
+//! the pool was full and memory has become free since.
 
 use std::pin::Pin;
 
-use farleaf_byte_index::operation::InHand;
+use farleaf_byte_index::operation::PinnedPart;
 use farleaf_byte_index::{ByteIndex, ByteIndexError};
 use farleaf_executor::backoff;
 use farleaf_fabric::{Batch, OperationKind};
 
 use super::AsyncByteTable;
 use crate::Error;
-use crate::async_table::Rare;
-use crate::host::Host;
+use crate::async_table::SlowPathFuture;
+use crate::host::SessionHost;
 
-/// So often who finds no room waits for what it has unlinked to be free, and so many of the longest
-/// waits at a time: about a fifth of a second in all, if nothing else of the thread is in flight.
+/// Number of times that an operation which finds the pool full waits for its unlinked memory to
+/// become free, and number of backoffs per wait. The waits take about a fifth of a second in all if
+/// the thread has nothing else in flight.
 pub(super) const WAIT_COUNT_MAX: u32 = 64;
-const REST_COUNT: u32 = 32;
-/// So often it tries again when some of that was free: all that was unlinked before gets one
-/// number, so there is more of it once or twice.
+const BACKOFFS_PER_WAIT: u32 = 32;
+/// Number of retries after some of the unlinked memory has become free. All memory that was
+/// unlinked before gets one sequence number, so more of it becomes free only once or twice.
 const TRY_COUNT_MAX: u32 = 4;
 
-/// How an operation has waited for room.
+/// Waits and retries of an operation for free memory.
 #[derive(Debug, Default)]
-struct Waited {
+struct RetryCounts {
     wait_count: u32,
     try_count: u32,
 }
 
-/// One of the waits.
+/// Waits once.
 pub(super) async fn rest() {
-    for _ in 0..REST_COUNT {
+    for _ in 0..BACKOFFS_PER_WAIT {
         backoff(u32::MAX).await;
     }
 }
 
-impl<H: Host> AsyncByteTable<H> {
-    /// Does an operation; again if the session's root was out of date, or if there was no room and
-    /// what the session has unlinked is room by now. It counts as one, whatever it took to find
-    /// room.
+impl<H: SessionHost> AsyncByteTable<H> {
+    /// Executes an operation. Retries it if the session's root was outdated, or if the pool was
+    /// full and memory that the session has unlinked is free by now. It counts as one operation,
+    /// whatever the waits cost.
     pub(super) async fn operate<R>(
         &self,
         kind: OperationKind,
@@ -47,19 +48,19 @@ impl<H: Host> AsyncByteTable<H> {
             &mut Batch,
         ) -> Result<R, ByteIndexError>,
     ) -> Result<R, Error> {
-        let mut waited = Waited::default();
+        let mut retry_counts = RetryCounts::default();
         let mut batch = self.session.take_batch();
         loop {
             let begun = self.session.begin_bytes(&self.state).await?;
-            let in_hand = InHand::of(&self.state.index);
-            let index = self.index().with_in_hand(in_hand.as_ref());
+            let pinned_part = PinnedPart::of(&self.state.index);
+            let index = self.index().with_pinned_part(pinned_part.as_ref());
             let result = operation(index, &mut batch).await;
-            drop(in_hand);
+            drop(pinned_part);
             if let Err(error) = &result
                 && error.is_full()
             {
                 drop(begun);
-                if self.wait_for_room(&mut waited).await? {
+                if self.wait_for_free_memory(&mut retry_counts).await? {
                     continue;
                 }
                 self.session.finish(kind, batch);
@@ -68,10 +69,10 @@ impl<H: Host> AsyncByteTable<H> {
                 drop(begun);
             }
             if let Some(listing) = &self.state.listing
-                && self.state.index.has_chores()
+                && self.state.index.has_listing_work()
             {
                 let chores: Pin<Box<dyn Future<Output = ()> + '_>> =
-                    Box::pin(self.do_chores(listing));
+                    Box::pin(self.update_listing(listing));
                 chores.await;
             }
             match result {
@@ -82,26 +83,30 @@ impl<H: Host> AsyncByteTable<H> {
         }
     }
 
-    /// After an operation that found no room and has changed nothing: waits until some of what the
-    /// session has unlinked is room (BV4). The operation is over, as the session does not pass what
-    /// was unlinked before it has begun another one. False: there is nothing to wait for, or that
-    /// was waited for long enough.
+    /// Waits until some of the memory that the session has unlinked is free, after an operation
+    /// that found the pool full and has changed nothing. That operation has ended, because the
+    /// session passes the grace period only by beginning another one. Returns false if there is
+    /// nothing to wait for, or the wait has been long enough.
     #[cold]
-    fn wait_for_room<'a>(&'a self, waited: &'a mut Waited) -> Rare<'a, bool> {
+    fn wait_for_free_memory<'a>(
+        &'a self,
+        retry_counts: &'a mut RetryCounts,
+    ) -> SlowPathFuture<'a, bool> {
         Box::pin(async {
-            // What the operation itself has put aside is no room that was not there before.
+            // Blocks that the operation itself has prepared were free before it, so they do not
+            // count.
             let has_unlinked = || self.state.index.block_store().held().unlinked_count > 0;
-            while waited.try_count < TRY_COUNT_MAX
-                && waited.wait_count < WAIT_COUNT_MAX
+            while retry_counts.try_count < TRY_COUNT_MAX
+                && retry_counts.wait_count < WAIT_COUNT_MAX
                 && has_unlinked()
             {
-                waited.wait_count += 1;
+                retry_counts.wait_count += 1;
                 let begun = self.session.begin_bytes(&self.state).await?;
                 let recycled = self.index().recycle().await;
                 drop(begun);
                 match recycled {
                     Ok(recycled) if recycled.passed_count > 0 => {
-                        waited.try_count += 1;
+                        retry_counts.try_count += 1;
                         return Ok(true);
                     }
                     Ok(_) => {}
@@ -113,9 +118,10 @@ impl<H: Host> AsyncByteTable<H> {
         })
     }
 
-    /// After an operation that failed. `Ok`: the session's root was out of date, and is no more.
+    /// Handles a failed operation. `Ok` means that the session's root was outdated and has been
+    /// refreshed.
     #[cold]
-    fn refresh_after(&self, error: ByteIndexError) -> Rare<'_, ()> {
+    fn refresh_after(&self, error: ByteIndexError) -> SlowPathFuture<'_, ()> {
         if error.is_outdated() {
             return Box::pin(async {
                 let _begun = self.session.begin_bytes(&self.state).await?;

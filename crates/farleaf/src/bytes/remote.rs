@@ -1,38 +1,38 @@
-//! Operations on tables of byte strings that the memory node holds (`rpc`): a call each, and more
-//! where a value or an answer is longer than a message.
+//! Operations on tables of byte strings that the memory node stores (`rpc`): one call each, and
+//! more if a value or a reply is longer than a message.
 
 use farleaf_byte_index::operation::{
     Change, Changed, Condition, RecordBuffer, ReverseCursor, ScanCursor, check_record,
 };
 use farleaf_fabric::OperationKind;
 use farleaf_index::rpc::bytes::{
-    BOUND_SIZE_BYTES_MAX, ByteChange, ByteCondition, ByteRange, ByteReply, ByteRequest, Found,
+    BOUND_SIZE_BYTES_MAX, ByteChange, ByteCondition, ByteRange, ByteReply, ByteRequest, FoundValue,
     KEY_SIZE_BYTES_MAX, MESSAGE_SIZE_BYTES_MAX, PART_SIZE_BYTES, VALUE_SIZE_BYTES_MAX,
     string_size_bytes,
 };
-use farleaf_page::Fence;
+use farleaf_leaf::strings::Fence;
 
 use super::AsyncByteTable;
-use super::exchange::{Exchange, other_reply, room};
+use super::exchange::{CallSequence, other_reply, room};
 use crate::Error;
-use crate::async_table::Rare;
-use crate::host::Host;
+use crate::async_table::SlowPathFuture;
+use crate::host::SessionHost;
 
-/// Room that is announced for one value. A longer one takes another call, and one that is much
-/// shorter does not keep many others from being under way: there is room for 23 at a time.
-const VALUE_ROOM_BYTES: usize = 1200;
-/// Room that a scan announces for a record, and for a key as long as any.
-const RECORD_ROOM_BYTES: usize = 256;
-const KEY_ROOM_BYTES: usize = KEY_SIZE_BYTES_MAX + 100;
+/// Reply space in bytes for one value. A longer value takes another call. The ring has space for 23
+/// such replies at a time, so that short values do not limit concurrency much.
+const VALUE_SPACE_BYTES: usize = 1200;
+/// Reply space in bytes that a scan reserves for each record, and for a key of maximum length.
+const RECORD_SPACE_BYTES: usize = 256;
+const KEY_SPACE_BYTES: usize = KEY_SIZE_BYTES_MAX + 100;
 
-/// What a reply had of a value.
-struct Beginning {
+/// First part of a value, as a reply contains it.
+struct ValuePrefix {
     value: Vec<u8>,
     whole_size_bytes: usize,
 }
 
-impl Beginning {
-    fn new(found: Found<'_>) -> Self {
+impl ValuePrefix {
+    fn new(found: FoundValue<'_>) -> Self {
         Self {
             value: found.here.to_vec(),
             whole_size_bytes: found.whole_size_bytes as usize,
@@ -40,15 +40,15 @@ impl Beginning {
     }
 }
 
-/// Which records a scan asks for next.
-pub(super) struct Wanted {
+/// Records that a scan requests next.
+pub(super) struct RemainingRange {
     start: Vec<u8>,
     end: Option<Vec<u8>>,
     descends: bool,
     of_keys: bool,
 }
 
-impl Wanted {
+impl RemainingRange {
     fn range(&self, limit: usize) -> ByteRange<'_> {
         ByteRange {
             start: &self.start,
@@ -59,9 +59,9 @@ impl Wanted {
         }
     }
 
-    /// Whether a reply has what was asked for: in order, in the range, and something unless that
-    /// is all.
-    fn is_met(&self, records: &[(&[u8], Found<'_>)], (is_end, limit): (bool, usize)) -> bool {
+    /// Returns whether a reply is valid for the request: records in order and within the range, and
+    /// at least one unless it is the end.
+    fn is_met(&self, records: &[(&[u8], FoundValue<'_>)], (is_end, limit): (bool, usize)) -> bool {
         let is_inside =
             |key: &[u8]| key >= &self.start[..] && self.end.as_deref().is_none_or(|end| key < end);
         let is_sorted = records.is_sorted_by(|one, next| {
@@ -77,18 +77,18 @@ impl Wanted {
     }
 }
 
-/// Where a scan of a table that the node holds stands.
+/// Cursor of a scan of a table that the node stores.
 pub(super) trait RemoteCursor {
-    /// What is left; `None`: nothing.
-    fn wanted(&self) -> Option<Wanted>;
+    /// Returns the remaining range; `None` if nothing is left.
+    fn wanted(&self) -> Option<RemainingRange>;
 
-    /// This was the last key; `None`: there is no other.
+    /// Moves the cursor behind the last key; `None` if there are no more keys.
     fn go_on(&mut self, last: Option<&[u8]>);
 }
 
 impl RemoteCursor for ScanCursor {
-    fn wanted(&self) -> Option<Wanted> {
-        Some(Wanted {
+    fn wanted(&self) -> Option<RemainingRange> {
+        Some(RemainingRange {
             start: bound(self.next_key()?),
             end: self.end().map(bound),
             descends: false,
@@ -105,8 +105,8 @@ impl RemoteCursor for ScanCursor {
 }
 
 impl RemoteCursor for ReverseCursor {
-    fn wanted(&self) -> Option<Wanted> {
-        Some(Wanted {
+    fn wanted(&self) -> Option<RemainingRange> {
+        Some(RemainingRange {
             start: bound(self.start()),
             end: self.before()?.least_key().map(|key| bound(&key)),
             descends: true,
@@ -122,8 +122,8 @@ impl RemoteCursor for ReverseCursor {
     }
 }
 
-/// Where keys of any length that there are begin, or end, if they do at this string: one that is
-/// longer than keys are lies right behind what it begins with.
+/// Returns a range bound of valid length that selects the same keys. A bound that is longer than
+/// any key lies directly behind its longest valid prefix.
 fn bound(string: &[u8]) -> Vec<u8> {
     match string.split_at_checked(KEY_SIZE_BYTES_MAX) {
         Some((key, rest)) if !rest.is_empty() => [key, &[0]].concat(),
@@ -133,7 +133,7 @@ fn bound(string: &[u8]) -> Vec<u8> {
 
 const _: () = assert!(BOUND_SIZE_BYTES_MAX == KEY_SIZE_BYTES_MAX + 1);
 
-/// How many of the first keys one request asks for.
+/// Returns how many of the first keys fit one request.
 fn keys_of_request<K: AsRef<[u8]>>(keys: &[K]) -> usize {
     let mut left_bytes = PART_SIZE_BYTES;
     let fit = keys.iter().take_while(|key| {
@@ -144,19 +144,19 @@ fn keys_of_request<K: AsRef<[u8]>>(keys: &[K]) -> usize {
     fit.count()
 }
 
-impl<H: Host> AsyncByteTable<H> {
+impl<H: SessionHost> AsyncByteTable<H> {
     fn check(&self, key: &[u8], value: &[u8]) -> Result<(), Error> {
         let checked = check_record(key, value);
         checked.map_err(|error| Error::from(error).of_table(&self.info().name))
     }
 
-    pub(super) fn get_remote<'a>(&'a self, key: &'a [u8]) -> Rare<'a, Option<Vec<u8>>> {
+    pub(super) fn get_remote<'a>(&'a self, key: &'a [u8]) -> SlowPathFuture<'a, Option<Vec<u8>>> {
         Box::pin(async move {
             self.check(key, &[])?;
             self.remotely(OperationKind::Get, async |exchange| {
                 let mut values = Vec::new();
                 exchange
-                    .get_some(&[key], VALUE_ROOM_BYTES, &mut values)
+                    .get_some(&[key], VALUE_SPACE_BYTES, &mut values)
                     .await?;
                 Ok(values.pop().flatten())
             })
@@ -167,7 +167,7 @@ impl<H: Host> AsyncByteTable<H> {
     pub(super) fn multi_get_remote<'a, K: AsRef<[u8]>>(
         &'a self,
         keys: &'a [K],
-    ) -> Rare<'a, Vec<Option<Vec<u8>>>> {
+    ) -> SlowPathFuture<'a, Vec<Option<Vec<u8>>>> {
         Box::pin(async move {
             for key in keys {
                 self.check(key.as_ref(), &[])?;
@@ -177,8 +177,10 @@ impl<H: Host> AsyncByteTable<H> {
                 while let Some(rest) = keys.get(values.len()..).filter(|rest| !rest.is_empty()) {
                     let asked = &rest[..keys_of_request(rest)];
                     let asked: Vec<&[u8]> = asked.iter().map(AsRef::as_ref).collect();
-                    let room_bytes = MESSAGE_SIZE_BYTES_MAX;
-                    exchange.get_some(&asked, room_bytes, &mut values).await?;
+                    let reply_space_bytes = MESSAGE_SIZE_BYTES_MAX;
+                    exchange
+                        .get_some(&asked, reply_space_bytes, &mut values)
+                        .await?;
                 }
                 Ok(values)
             })
@@ -191,13 +193,13 @@ impl<H: Host> AsyncByteTable<H> {
         kind: OperationKind,
         key: &'a [u8],
         change: &'a Change<'a>,
-    ) -> Rare<'a, Changed> {
+    ) -> SlowPathFuture<'a, Changed> {
         Box::pin(async move {
             self.check(key, change.value.unwrap_or_default())?;
             if let Condition::IfEqual(Some(expected)) = change.condition
                 && expected.len() > VALUE_SIZE_BYTES_MAX
             {
-                // No value is.
+                // A value can never be that long, so the comparison fails.
                 let previous = self.get_remote(key).await?;
                 return Ok(Changed {
                     is_done: false,
@@ -210,13 +212,13 @@ impl<H: Host> AsyncByteTable<H> {
         })
     }
 
-    /// Adds records, and moves the cursor behind them, whichever way it goes.
+    /// Adds records and moves the cursor behind them, in either direction.
     pub(super) fn scan_remote<'a>(
         &'a self,
         cursor: &'a mut impl RemoteCursor,
         wanted: usize,
         records: &'a mut RecordBuffer,
-    ) -> Rare<'a, ()> {
+    ) -> SlowPathFuture<'a, ()> {
         Box::pin(async move {
             let end = records.len().saturating_add(wanted);
             self.remotely(OperationKind::Scan, async |exchange| {
@@ -233,34 +235,34 @@ impl<H: Host> AsyncByteTable<H> {
         })
     }
 
-    /// How many records there are.
-    pub(super) fn count_remote(&self) -> Rare<'_, u64> {
+    /// Returns the number of records.
+    pub(super) fn count_remote(&self) -> SlowPathFuture<'_, u64> {
         Box::pin(self.remotely(OperationKind::Control, async |exchange| {
             exchange.ask_count(&ByteRequest::Count).await
         }))
     }
 }
 
-impl<H: Host> Exchange<'_, H> {
-    /// The values of as many of the first keys as a reply holds, one at the least. One call, and
-    /// more for the last one if it is long.
+impl<H: SessionHost> CallSequence<'_, H> {
+    /// Returns the values of as many of the first keys as fit a reply, at least one. Costs one
+    /// call, and more if the last value is long.
     async fn get_some(
         &mut self,
         keys: &[&[u8]],
-        room_bytes: usize,
+        reply_space_bytes: usize,
         values: &mut Vec<Option<Vec<u8>>>,
     ) -> Result<(), Error> {
         let number = self.begin_transfer();
         let request = ByteRequest::Get {
             keys: keys.to_vec(),
-            room: room(number, room_bytes),
+            room: room(number, reply_space_bytes),
         };
-        let last = match self.ask(&request, room_bytes).await? {
+        let last = match self.ask(&request, reply_space_bytes).await? {
             ByteReply::Values(found) if found.len() <= keys.len() => {
                 let (last, others) = found.split_last().ok_or_else(other_reply)?;
                 let others = others.iter();
                 values.extend(others.map(|value| value.map(|found| found.here.to_vec())));
-                last.map(Beginning::new)
+                last.map(ValuePrefix::new)
             }
             _ => return Err(other_reply()),
         };
@@ -269,11 +271,11 @@ impl<H: Host> Exchange<'_, H> {
         Ok(())
     }
 
-    /// The whole of a value, of which a reply had the beginning.
+    /// Returns a complete value, given its first part from a reply.
     async fn finish(
         &mut self,
         number: u64,
-        beginning: Option<Beginning>,
+        beginning: Option<ValuePrefix>,
     ) -> Result<Option<Vec<u8>>, Error> {
         let Some(mut found) = beginning else {
             self.end_transfer(number);
@@ -284,10 +286,10 @@ impl<H: Host> Exchange<'_, H> {
         Ok(Some(found.value))
     }
 
-    /// J7: one call; more before it for long values that are sent, and after it for one that was
-    /// there before.
+    /// Executes a write in one call; long values take further calls before it (the new value) and
+    /// after it (the previous one).
     async fn change(&mut self, key: &[u8], change: &Change<'_>) -> Result<Changed, Error> {
-        // What is expected may be empty, and nothing has no parts.
+        // The expected value may be empty, and an empty value is never staged.
         let kept_bytes = string_size_bytes(0);
         let mut left_bytes = PART_SIZE_BYTES - string_size_bytes(key.len()) - kept_bytes;
         let value = match change.value {
@@ -307,8 +309,8 @@ impl<H: Host> Exchange<'_, H> {
             Condition::IfPresent => ByteCondition::IfPresent,
             Condition::IfEqual(_) => ByteCondition::IfEqual(expected),
         };
-        let room_bytes = if change.wants_previous {
-            VALUE_ROOM_BYTES
+        let reply_space_bytes = if change.wants_previous {
+            VALUE_SPACE_BYTES
         } else {
             ByteReply::SHORT_SIZE_BYTES
         };
@@ -321,17 +323,17 @@ impl<H: Host> Exchange<'_, H> {
         };
         let request = ByteRequest::Change {
             change: asked,
-            room: room(number, room_bytes),
+            room: room(number, reply_space_bytes),
         };
         let ByteReply::Changed {
             is_done,
             was_present,
             previous,
-        } = self.ask(&request, room_bytes).await?
+        } = self.ask(&request, reply_space_bytes).await?
         else {
             return Err(other_reply());
         };
-        let previous = previous.map(Beginning::new);
+        let previous = previous.map(ValuePrefix::new);
         self.end_sent(value);
         self.end_sent(expected);
         let previous = self.finish(number, previous).await;
@@ -342,26 +344,26 @@ impl<H: Host> Exchange<'_, H> {
         })
     }
 
-    /// Adds the first records of a range, as many as a reply holds, one at the least if there is
-    /// any; whether there are no more. One call, and more for the last value if it is long.
+    /// Adds the first records of a range, as many as fit a reply, at least one if any exists.
+    /// Returns whether there are no more. Costs one call, and more if the last value is long.
     async fn scan_some(
         &mut self,
-        wanted: &Wanted,
+        wanted: &RemainingRange,
         limit: usize,
         records: &mut RecordBuffer,
     ) -> Result<bool, Error> {
         let number = self.begin_transfer();
-        let room_bytes = limit.saturating_mul(RECORD_ROOM_BYTES);
-        let room_bytes = room_bytes.saturating_add(KEY_ROOM_BYTES);
-        let room_bytes = room_bytes.min(MESSAGE_SIZE_BYTES_MAX);
+        let reply_space_bytes = limit.saturating_mul(RECORD_SPACE_BYTES);
+        let reply_space_bytes = reply_space_bytes.saturating_add(KEY_SPACE_BYTES);
+        let reply_space_bytes = reply_space_bytes.min(MESSAGE_SIZE_BYTES_MAX);
         let request = ByteRequest::Scan {
             range: wanted.range(limit),
-            room: room(number, room_bytes),
+            room: room(number, reply_space_bytes),
         };
         let ByteReply::Records {
             records: found,
             is_end,
-        } = self.ask(&request, room_bytes).await?
+        } = self.ask(&request, reply_space_bytes).await?
         else {
             return Err(other_reply());
         };
@@ -388,8 +390,8 @@ impl<H: Host> Exchange<'_, H> {
 mod tests {
     use super::*;
 
-    /// Promise: a range that begins or ends at a string longer than any key has the keys that it
-    /// would have, whichever there are.
+    /// Promise: a range whose bound is longer than any key selects the same keys as a range with
+    /// the exact bound.
     #[test]
     fn long_bounds_are_as_good_as_short_ones() {
         let longest = vec![7; KEY_SIZE_BYTES_MAX];
@@ -406,7 +408,7 @@ mod tests {
         assert_eq!(bound(b"short"), b"short");
     }
 
-    /// Promise: one key at the least goes with a request, and no more than have room.
+    /// Promise: each request has at least one key, and no more than fit.
     #[test]
     fn keys_fill_requests() {
         let longest = vec![vec![1; KEY_SIZE_BYTES_MAX]; 9];

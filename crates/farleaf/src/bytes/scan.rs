@@ -1,4 +1,4 @@
-//! Iterators over records of byte strings, in either order, that read ahead.
+//! Iterators over records of byte strings in both directions, which read ahead.
 
 use std::fmt;
 
@@ -7,28 +7,28 @@ use farleaf_byte_index::operation::{Record, RecordBuffer, ReverseCursor, ScanCur
 use super::AsyncByteTable;
 use crate::Error;
 
-/// Records asked for with the first read, and the factor by which later reads ask for more.
+/// Records that the first read requests, and the factor by which later reads request more.
 const FIRST_COUNT: usize = 32;
 const GROWTH: usize = 2;
 const COUNT_MAX: usize = 4096;
-/// Bytes of records that are read ahead: no more are asked for at once than so many are expected
-/// to have.
+/// Most bytes of records that are read ahead: a read requests no more records than are expected to
+/// fit.
 const AHEAD_SIZE_BYTES: usize = 4 << 20;
 
-/// How many records the next read asks for.
+/// Number of records that the next read requests.
 #[derive(Debug)]
-struct Pace {
+struct ReadAheadCount {
     next_count: usize,
 }
 
-impl Pace {
+impl ReadAheadCount {
     fn take(&mut self) -> usize {
         let count = self.next_count;
         self.next_count = (count * GROWTH).min(COUNT_MAX);
         count
     }
 
-    /// Learns from what was read how many are not too large together.
+    /// Adapts the number of records to the sizes that were read.
     fn learn(&mut self, records: &RecordBuffer) {
         let size = |(key, value): (&[u8], &[u8])| key.len() + value.len();
         let size_bytes: usize = records.iter().map(size).sum();
@@ -45,11 +45,11 @@ macro_rules! scan {
             table: AsyncByteTable,
             cursor: $cursor,
             read: RecordBuffer,
-            /// So many of them have been returned.
+            /// Number of records of `read` that have been returned.
             returned_count: usize,
-            pace: Pace,
+            pace: ReadAheadCount,
             has_failed: bool,
-            /// The range, for the other order.
+            /// Bounds of the range, for reversing the direction.
             range: (Vec<u8>, Option<Vec<u8>>),
         }
 
@@ -72,7 +72,7 @@ macro_rules! scan {
                     cursor: $cursor::new(start, end),
                     read: RecordBuffer::new(),
                     returned_count: 0,
-                    pace: Pace {
+                    pace: ReadAheadCount {
                         next_count: FIRST_COUNT,
                     },
                     has_failed: false,
@@ -80,7 +80,7 @@ macro_rules! scan {
                 }
             }
 
-            /// The same records without their values: those that are outside are not read.
+            /// Returns the same iterator with empty values; values outside the pages are not read.
             #[must_use]
             pub fn keys_only(mut self) -> Self {
                 self.cursor = self.cursor.of_keys();
@@ -99,8 +99,8 @@ macro_rules! scan {
                 Ok(())
             }
 
-            /// Key and value of the next record, as [`next`](Iterator::next) returns them, where
-            /// they were read to: no memory is taken for them.
+            /// Returns key and value of the next record like [`next`](Iterator::next), but borrowed
+            /// from the read buffer, without allocating.
             pub fn next_in_place(&mut self) -> Option<Result<(&[u8], &[u8]), Error>> {
                 if self.has_failed {
                     return None;
@@ -114,7 +114,7 @@ macro_rules! scan {
                 self.returned_count += 1;
                 let record = self.read.get(self.returned_count - 1);
                 if record.is_none() {
-                    // There will be none later.
+                    // The iterator has ended for good.
                     self.returned_count = self.read.len();
                 }
                 record.map(Ok)
@@ -138,13 +138,13 @@ macro_rules! scan {
 }
 
 scan!(
-    /// Records in ascending order; see [`ByteTable::range`](crate::ByteTable::range).
+    /// Iterator over records in ascending order; see [`ByteTable::range`](crate::ByteTable::range).
     ByteScan,
     ScanCursor,
     scan_on
 );
 scan!(
-    /// Records in descending order; see
+    /// Iterator over records in descending order; see
     /// [`ByteTable::range_reverse`](crate::ByteTable::range_reverse).
     ByteReverseScan,
     ReverseCursor,
@@ -152,7 +152,8 @@ scan!(
 );
 
 impl ByteScan {
-    /// All records of the range in descending order, whatever was returned already.
+    /// Returns an iterator over the whole range in descending order, including records already
+    /// returned.
     #[must_use]
     pub fn rev(self) -> ByteReverseScan {
         let (start, end) = self.range;
@@ -161,7 +162,8 @@ impl ByteScan {
 }
 
 impl ByteReverseScan {
-    /// All records of the range in ascending order, whatever was returned already.
+    /// Returns an iterator over the whole range in ascending order, including records already
+    /// returned.
     #[must_use]
     pub fn rev(self) -> ByteScan {
         let (start, end) = self.range;

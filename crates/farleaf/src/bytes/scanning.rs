@@ -1,27 +1,27 @@
-//! Scans of a table of byte strings as futures, and what follows from them.
+//! Scans and range deletions of a table of byte strings as futures.
 
 use farleaf_byte_index::operation::{Record, RecordBuffer, ReverseCursor, ScanCursor};
 use farleaf_fabric::OperationKind;
 
 use super::AsyncByteTable;
 use crate::Error;
-use crate::host::Host;
+use crate::host::SessionHost;
 
-/// Records that one batch of a range's deletion finds.
+/// Keys that a range deletion reads at a time.
 const DELETE_SCAN_COUNT: usize = 1024;
 
-impl<H: Host> AsyncByteTable<H> {
-    /// Removes all keys from `start` on, inclusive, to `end`, exclusive, or to the last one; how
-    /// many there were. Each by itself: another session may see some of them gone and others not. A
-    /// key that is written meanwhile may stay. Two round trips for each, and one for each piece of
-    /// pages.
+impl<H: SessionHost> AsyncByteTable<H> {
+    /// Removes all keys from `start`, inclusive, to `end`, exclusive, or to the last key, and
+    /// returns their number. Not atomic: another session may see some of them removed and others
+    /// not. A key that is written meanwhile may stay. Costs two round trips for each key, and one
+    /// for each batch of pages that is read.
     ///
     /// # Errors
-    /// As for [`get`](Self::get). Keys before the one that failed are removed.
+    /// The same as those of [`get`](Self::get). Keys before the one that failed are removed.
     pub async fn delete_range(&self, start: &[u8], end: Option<&[u8]>) -> Result<u64, Error> {
         let mut cursor = ScanCursor::new(start, end).of_keys();
         let (mut records, mut count) = (RecordBuffer::new(), 0);
-        // At least once: a session that is broken says so for an empty range, too.
+        // At least once, so that a broken session returns its error for an empty range, too.
         loop {
             records.clear();
             self.scan_on(&mut cursor, DELETE_SCAN_COUNT, &mut records)
@@ -35,12 +35,12 @@ impl<H: Host> AsyncByteTable<H> {
         }
     }
 
-    /// The first `limit` records from `start` on, inclusive, to `end`, exclusive, or to the last
-    /// one; ascending. One round trip on a freshly loaded table, one more if values are outside.
-    /// Not a snapshot (D9).
+    /// Returns the first `limit` records from `start`, inclusive, to `end`, exclusive, or to the
+    /// last record, ascending. Costs one round trip on a freshly loaded table, and one more if
+    /// values are outside the pages. The result is not a snapshot (LEAF-9).
     ///
     /// # Errors
-    /// As for [`get`](Self::get).
+    /// The same as those of [`get`](Self::get).
     pub async fn scan(
         &self,
         start: &[u8],
@@ -52,11 +52,12 @@ impl<H: Host> AsyncByteTable<H> {
         Ok(records.to_records())
     }
 
-    /// [`scan`](Self::scan), into a buffer that is cleared first: one that is used again takes no
-    /// memory for any of the records.
+    /// Scans like [`scan`](Self::scan) into a buffer, which is cleared first. Reusing the buffer
+    /// avoids allocations per record.
     ///
     /// # Errors
-    /// As for [`get`](Self::get). The buffer has the records before what could not be read.
+    /// The same as those of [`get`](Self::get). The buffer then contains the records before the
+    /// failure.
     pub async fn scan_into(
         &self,
         start: &[u8],
@@ -69,10 +70,10 @@ impl<H: Host> AsyncByteTable<H> {
         self.scan_on(&mut cursor, limit, records).await
     }
 
-    /// The last `limit` records of the same range, descending.
+    /// Returns the last `limit` records of the same range as [`scan`](Self::scan), descending.
     ///
     /// # Errors
-    /// As for [`get`](Self::get).
+    /// The same as those of [`get`](Self::get).
     pub async fn scan_reverse(
         &self,
         start: &[u8],
@@ -85,10 +86,10 @@ impl<H: Host> AsyncByteTable<H> {
         Ok(records.to_records())
     }
 
-    /// [`scan_reverse`](Self::scan_reverse), into a buffer that is cleared first.
+    /// Scans like [`scan_reverse`](Self::scan_reverse) into a buffer, which is cleared first.
     ///
     /// # Errors
-    /// As for [`scan_into`](Self::scan_into).
+    /// The same as those of [`scan_into`](Self::scan_into).
     pub async fn scan_reverse_into(
         &self,
         start: &[u8],
@@ -119,7 +120,7 @@ impl<H: Host> AsyncByteTable<H> {
         .await
     }
 
-    /// The same, downwards.
+    /// Adds records in descending order and moves the cursor before them.
     pub(super) async fn scan_reverse_on(
         &self,
         cursor: &mut ReverseCursor,

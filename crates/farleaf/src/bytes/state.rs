@@ -1,29 +1,29 @@
-//! What a session keeps of tables of byte strings, and what it does for them.
+//! State of open tables of byte strings in a session, and the background work for them.
 
 use std::cell::Cell;
 use std::rc::Rc;
 
+use farleaf_base::{RemoteAddr, SequenceNumber, TableId};
 use farleaf_byte_index::ByteIndexState;
 use farleaf_byte_index::snapshot::SnapshotParts;
 use farleaf_fabric::{Batch, ProtocolCheck};
 use farleaf_index::load::finish_root;
 use farleaf_index::partial::Budget;
 use farleaf_index::{IndexError, LayerKind};
-use farleaf_page::PageGeometry;
-use farleaf_page::format::{PageAccess, block_access};
-use farleaf_region::catalog::{CatalogEntry, live_word, root_addr};
-use farleaf_region::members::MemberState;
-use farleaf_types::{RemoteAddr, SequenceNumber, TableId};
+use farleaf_leaf::strings::PageGeometry;
+use farleaf_leaf::strings::format::{PageAccess, block_access};
+use farleaf_pool::catalog::{CatalogEntry, live_word, root_addr};
+use farleaf_pool::members::MemberState;
 
 use super::AsyncByteTable;
 use super::operating::{WAIT_COUNT_MAX, rest};
-use crate::begin::Begun;
-use crate::host::Host;
+use crate::begin::OperationGuard;
+use crate::host::SessionHost;
 use crate::options::{PageOptions, TableInfo, TableKind};
-use crate::session::{Known, SessionCore};
+use crate::session::{KnownSessionCheck, SessionCore};
 use crate::{Error, ErrorKind};
 
-/// What a session keeps of a table of byte strings.
+/// State of an open table of byte strings in a session.
 #[derive(Debug)]
 pub(crate) struct ByteTableState {
     pub(crate) info: TableInfo,
@@ -31,22 +31,23 @@ pub(crate) struct ByteTableState {
     pub(crate) entry: CatalogEntry,
     pub(crate) geometry: PageGeometry,
     pub(crate) index: ByteIndexState,
-    /// What lists its pages, if its search layer is `rf-tree`.
+    /// Listing of the table's pages, if its search layer is `rf-tree`.
     pub(super) listing: Option<Rc<ByteTableState>>,
-    /// The root that the index's layer was made from.
+    /// Root from which the index's search layer was read.
     pub(super) root: Cell<RemoteAddr>,
     dropped: Cell<bool>,
 }
 
-/// A table that was dropped while the session had it open.
+/// Table that was dropped while the session had it open.
 #[derive(Debug)]
 pub(crate) struct DroppedByteTable {
     table: Rc<ByteTableState>,
-    /// Operations on it began before the session followed to this number.
-    followed_to: SequenceNumber,
+    /// Number to which the session caught up when it found the table dropped. Operations on the
+    /// table began earlier.
+    caught_up_to: SequenceNumber,
 }
 
-impl<H: Host> SessionCore<H> {
+impl<H: SessionHost> SessionCore<H> {
     pub(crate) fn page_access(
         &self,
         geometry: PageGeometry,
@@ -65,11 +66,11 @@ impl<H: Host> SessionCore<H> {
         self.page_access(table.geometry, table.entry.record.id)
     }
 
-    /// Opens a table that was found by an operation that has `begun`.
+    /// Opens a table that the operation `begun` has found in the catalog.
     pub(crate) async fn open_bytes(
         self: &Rc<Self>,
         entry: CatalogEntry,
-        begun: &Begun<'_>,
+        begun: &OperationGuard<'_>,
     ) -> Result<AsyncByteTable<H>, Error> {
         let id = entry.record.id;
         let known = self.byte_tables.borrow().get(&id).cloned();
@@ -77,13 +78,14 @@ impl<H: Host> SessionCore<H> {
             state
         } else {
             let state = Rc::new(self.byte_table_state(entry, begun).await?);
-            // Another future of the session may have opened it meanwhile: there is one state.
+            // Another future of the session may have opened it meanwhile; they share one state.
             self.opened_count.update(|count| count + 1);
             Rc::clone(self.byte_tables.borrow_mut().entry(id).or_insert(state))
         };
-        // Others may have followed meanwhile, and not seen the table: it may be dropped.
+        // Other futures may have caught up meanwhile without this table, so check whether it was
+        // dropped.
         if begun.is_behind() {
-            self.look_for_dropped_bytes(self.unfinished.followed())
+            self.find_dropped_byte_tables(self.unfinished.followed())
                 .await?;
         }
         Ok(AsyncByteTable::new(Rc::clone(self), state))
@@ -92,7 +94,7 @@ impl<H: Host> SessionCore<H> {
     async fn byte_table_state(
         self: &Rc<Self>,
         entry: CatalogEntry,
-        begun: &Begun<'_>,
+        begun: &OperationGuard<'_>,
     ) -> Result<ByteTableState, Error> {
         let info = TableInfo::from_record(&entry.record)?;
         let TableKind::Bytes(pages) = info.options.kind else {
@@ -133,7 +135,10 @@ impl<H: Host> SessionCore<H> {
     }
 
     /// Begins an operation on a table of byte strings.
-    pub(crate) async fn begin_bytes(&self, table: &ByteTableState) -> Result<Begun<'_>, Error> {
+    pub(crate) async fn begin_bytes(
+        &self,
+        table: &ByteTableState,
+    ) -> Result<OperationGuard<'_>, Error> {
         let begun = self.begin().await?;
         if table.dropped.get() {
             return Err(dropped(table));
@@ -141,13 +146,14 @@ impl<H: Host> SessionCore<H> {
         Ok(begun)
     }
 
-    /// P4, of tables of byte strings.
-    pub(crate) async fn look_for_dropped_bytes(
+    /// Checks which open tables of byte strings were dropped or have new roots, and returns memory
+    /// leased for dropped ones.
+    pub(crate) async fn find_dropped_byte_tables(
         &self,
         sequence: SequenceNumber,
     ) -> Result<(), Error> {
-        // Not borrowed beyond this line: what was dropped is taken out below, and others open
-        // tables meanwhile.
+        // Collected first, so that nothing is borrowed below, where dropped tables are removed and
+        // others may be opened.
         let tables: Vec<Rc<ByteTableState>> = self.byte_tables.borrow().values().cloned().collect();
         if tables.is_empty() {
             return Ok(());
@@ -159,15 +165,15 @@ impl<H: Host> SessionCore<H> {
             (table, word, batch.read(root_addr(layout, index), 1))
         });
         let words: Vec<_> = words.collect();
-        // C6: a node that has restarted has dropped nothing, it is empty.
-        let known = Known::ask(&mut batch, self.layout(), self.owner);
+        // A node that has restarted is empty, which does not mean that its tables were dropped.
+        let known = KnownSessionCheck::ask(&mut batch, self.layout(), self.owner);
         self.control(&mut batch).await?;
         known.check(&batch)?;
         for (table, word, root) in words {
             let id = table.entry.record.id;
             let root = batch.words(root)[0];
             let is_dropped = batch.words(word)[0] != live_word(id)
-                && !self.leaves_out(ProtocolCheck::DropsAreFollowed);
+                && !self.skips_check(ProtocolCheck::DropsAreFollowed);
             if is_dropped && !table.dropped.replace(true) {
                 self.byte_tables.borrow_mut().remove(&id);
                 self.share().forget(id);
@@ -175,13 +181,13 @@ impl<H: Host> SessionCore<H> {
                     .borrow_mut()
                     .push(DroppedByteTable {
                         table: Rc::clone(table),
-                        followed_to: sequence,
+                        caught_up_to: sequence,
                     });
-                self.has_news.set(true);
-                self.give_back_pages(table).await?;
+                self.has_pending_work.set(true);
+                self.return_pages(table).await?;
             } else if !is_dropped
                 && root != table.root.get().word()
-                && !self.leaves_out(ProtocolCheck::RootsAreFollowed)
+                && !self.skips_check(ProtocolCheck::RootsAreFollowed)
             {
                 self.refresh_bytes(table).await?;
             }
@@ -190,18 +196,18 @@ impl<H: Host> SessionCore<H> {
         Ok(())
     }
 
-    pub(super) fn leaves_out(&self, check: ProtocolCheck) -> bool {
-        farleaf_fabric::Endpoint::leaves_out(&self.endpoint, check)
+    pub(super) fn skips_check(&self, check: ProtocolCheck) -> bool {
+        farleaf_fabric::Endpoint::skips_check(&self.endpoint, check)
     }
 
-    /// U5: gives back pages that it leases on nodes that are to be left.
+    /// Returns pages that the session leases on nodes that are draining or lost.
     async fn leave_closed_nodes_with_bytes(&self, table: &ByteTableState) -> Result<(), Error> {
         if table.index.leases().has_unlinked() {
             return Ok(());
         }
         let members = self.layout().members();
         let is_open = |node| members.state(node) == Some(MemberState::Active);
-        for mut lease in table.index.leases().take_but(is_open) {
+        for mut lease in table.index.leases().take_except(is_open) {
             self.chunk_owner_count.update(|count| count + 1);
             lease.give_back(&self.byte_access(table)).await?;
             self.chunk_owner_count.update(|count| count - 1);
@@ -209,32 +215,33 @@ impl<H: Host> SessionCore<H> {
         Ok(())
     }
 
-    /// Gives back what operations that began before a drop have leased since, once the last of them
-    /// has ended: until then the table's memory cannot become free.
+    /// Returns memory that operations which began before a drop have leased since, once the last of
+    /// them has ended. Until then the table's memory cannot become free.
     pub(crate) async fn forget_dropped_bytes(&self) -> Result<(), Error> {
         if self.dropped_byte_tables.borrow().is_empty() {
             return Ok(());
         }
         if self.unfinished.has_older() {
-            self.has_news.set(true);
+            self.has_pending_work.set(true);
             return Ok(());
         }
         let followed = self.unfinished.followed();
         let dropped = self.dropped_byte_tables.take().into_iter();
         let (over, waiting): (Vec<_>, Vec<_>) =
-            dropped.partition(|dropped| dropped.followed_to <= followed);
+            dropped.partition(|dropped| dropped.caught_up_to <= followed);
         if !waiting.is_empty() {
-            self.has_news.set(true);
+            self.has_pending_work.set(true);
         }
         self.dropped_byte_tables.replace(waiting);
         for dropped in over {
-            self.give_back_pages(&dropped.table).await?;
+            self.return_pages(&dropped.table).await?;
         }
         Ok(())
     }
 
-    /// If it is cut off, or fails, chunks are owned that no lease knows of.
-    async fn give_back_pages(&self, table: &ByteTableState) -> Result<(), Error> {
+    /// Returns a table's leased memory. If this is cancelled or fails, the session owns chunks that
+    /// are not part of a lease.
+    async fn return_pages(&self, table: &ByteTableState) -> Result<(), Error> {
         self.chunk_owner_count.update(|count| count + 1);
         for mut lease in table.index.leases().take_all() {
             lease.give_back(&self.byte_access(table)).await?;
@@ -243,22 +250,23 @@ impl<H: Host> SessionCore<H> {
         Ok(())
     }
 
-    /// Gives back what the session holds of tables of byte strings, as it closes; whether nothing
-    /// is left that the memory node has to sweep. Unless it `was_broken`: then others see to it.
-    pub(crate) async fn give_back_bytes(&self, was_broken: bool) -> Result<bool, Error> {
+    /// Returns the memory that a closing session holds for tables of byte strings, and returns
+    /// whether nothing is left for the memory node to sweep. If the session `was_broken`, it
+    /// returns no memory and leaves that to others.
+    pub(crate) async fn return_byte_tables(&self, was_broken: bool) -> Result<bool, Error> {
         let open: Vec<_> = self.byte_tables.take().into_values().collect();
         let dropped = self.dropped_byte_tables.take().into_iter();
         let mut holds_nothing = true;
         for table in dropped.map(|dropped| dropped.table) {
             if !was_broken {
-                self.give_back_pages(&table).await?;
+                self.return_pages(&table).await?;
             }
         }
         for table in open {
             if was_broken {
                 continue;
             }
-            self.give_back_pages(&table).await?;
+            self.return_pages(&table).await?;
             let access = self.byte_access(&table);
             let blocks = table.index.block_store();
             self.wait_for_chunks(&table).await?;
@@ -266,16 +274,16 @@ impl<H: Host> SessionCore<H> {
                 .give_back(&block_access(&access))
                 .await
                 .map_err(farleaf_byte_index::ByteIndexError::from)?;
-            // Pieces, too: in a chunk that somebody leases just now they are still held.
+            // Pieces of chunks count as well: in a chunk that another session leases they are still
+            // held.
             holds_nothing &= blocks.is_empty();
         }
         Ok(holds_nothing)
     }
 
-    /// Waits, for a fifth of a second at the most, until large values that this session has
-    /// unlinked are nobody's any more (BV4), so that it can free them as it closes: left to the
-    /// memory node they are free only some seconds later, and who writes the next large value right
-    /// behind finds no room.
+    /// Waits, for at most a fifth of a second, until large values that this session has unlinked
+    /// pass their grace period, so that it can free them while it closes. The memory node would
+    /// free them only some seconds later, and the next large value might find the pool full.
     async fn wait_for_chunks(&self, table: &ByteTableState) -> Result<(), Error> {
         let blocks = table.index.block_store();
         let access = self.byte_access(table);
@@ -291,7 +299,7 @@ impl<H: Host> SessionCore<H> {
         Ok(())
     }
 
-    /// Takes the newest root, and finishes it if its loader did not (B4).
+    /// Takes the newest root, and completes its load if the loader did not.
     pub(crate) async fn refresh_bytes(&self, table: &ByteTableState) -> Result<(), Error> {
         loop {
             let before = table.root.get();
@@ -308,8 +316,8 @@ impl<H: Host> SessionCore<H> {
         }
     }
 
-    /// Searches a table by the root `to` from now on, if it is still searched by `from`; false:
-    /// another future has taken a root meanwhile, which may be newer than this.
+    /// Replaces the root `from`, through which a table is searched, by `to`. Returns false if
+    /// another future has replaced it meanwhile, perhaps by a newer root.
     async fn take_byte_root(
         &self,
         table: &ByteTableState,
@@ -321,7 +329,7 @@ impl<H: Host> SessionCore<H> {
             if table.root.get() != from {
                 return Ok(false);
             }
-            let keeps_parts = self.leaves_out(ProtocolCheck::PagesBelongToRoot);
+            let keeps_parts = self.skips_check(ProtocolCheck::PagesBelongToRoot);
             let index = &table.index;
             index.replace_snapshot((snapshot, budget), keeps_parts);
         } else {
@@ -337,24 +345,25 @@ impl<H: Host> SessionCore<H> {
         Ok(true)
     }
 
-    /// What a session with a metadata budget always holds of the snapshot behind a root.
+    /// Reads the part of the snapshot behind a root that a session with a metadata budget always
+    /// holds.
     async fn byte_snapshot(
         &self,
         geometry: PageGeometry,
         root: (TableId, RemoteAddr),
         budget: Budget,
     ) -> Result<SnapshotParts, Error> {
-        self.share().learn_nodes(&self.endpoint).await?;
+        self.share().refresh_nodes(&self.endpoint).await?;
         let pool = (self.layout(), geometry);
         let head_bytes_max = budget.head_bytes_max();
         let opened = SnapshotParts::open(&self.endpoint, pool, root, head_bytes_max);
         Ok(opened.await?)
     }
 
-    /// Asks the catalog whether a table is still there.
+    /// Checks in the catalog whether a table still exists.
     pub(crate) async fn check_live_bytes(&self, table: &ByteTableState) -> Result<(), Error> {
         let mut batch = Batch::new();
-        let known = Known::ask(&mut batch, self.layout(), self.owner);
+        let known = KnownSessionCheck::ask(&mut batch, self.layout(), self.owner);
         let word = batch.read(self.layout().catalog_entry(table.entry.index), 1);
         self.control(&mut batch).await?;
         known.check(&batch)?;

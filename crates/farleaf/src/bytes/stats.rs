@@ -1,60 +1,60 @@
-//! Looking at a whole table of byte strings.
+//! Statistics of a table of byte strings, collected by reading all its pages.
 
 use farleaf_byte_index::operation::{PageReport, PageSurvey};
 use farleaf_fabric::OperationKind;
-use farleaf_page::Fence;
+use farleaf_leaf::strings::Fence;
 
 use super::{AsyncByteTable, ByteTable};
 use crate::Error;
-use crate::host::Host;
+use crate::host::SessionHost;
 use crate::stats::owned_size_bytes;
 
-/// Pages that a walk looks at as one operation: while it is unfinished, memory that retraining has
-/// left cannot be reused.
+/// Pages that a walk reads as one operation. Until the operation ends, memory that retraining has
+/// retired cannot be reused.
 const OPERATION_PAGE_COUNT: usize = 1024;
 
-/// What a walk over all pages of a table of byte strings found.
+/// Results of a walk over all pages of a table of byte strings.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ByteTableStats {
-    /// Records.
+    /// Number of records.
     pub records: u64,
-    /// Pages.
+    /// Number of pages.
     pub pages: u64,
-    /// Pages that the training knows; the others were made by splits since.
+    /// Pages that existed when the models were trained; splits have created the others since.
     pub trained_pages: u64,
-    /// Records that the training saw.
+    /// Records that existed when the models were trained.
     pub trained_records: u64,
-    /// Share of the pages' bytes that are used, by headers and slots as by records, 0 to 1.
+    /// Used share of the pages' bytes, including headers and slots, 0 to 1.
     pub fill: f64,
-    /// Strings that lie in value blocks: values, and keys, fences and prefixes that are too long
-    /// for a page.
+    /// Strings in value blocks: values, and keys, fence keys and prefixes that are too long for a
+    /// page.
     pub value_blocks: u64,
-    /// Models of the directory.
+    /// Number of models in the directory.
     pub models: u64,
-    /// How many of them are front-coded: have their pages' fences instead of a line.
+    /// Number of front-coded models, which have their pages' fence keys instead of a line.
     pub front_coded_models: u64,
-    /// Bytes that this session holds to find pages.
+    /// Bytes of metadata that this session holds to find pages.
     pub metadata_bytes: u64,
-    /// Bytes of far memory that are the table's, value blocks included.
+    /// Bytes of far memory that the table owns, including value blocks.
     pub memory_bytes: u64,
-    /// Pages whose lock was held when they were looked at.
+    /// Pages whose lock was held when they were read.
     pub locked_pages: u64,
-    /// Whether the pages' fences cover all keys without gap or overlap (D6), and every page's
-    /// records lie between its fences, each once.
+    /// Whether the pages' fence keys cover all keys without gap or overlap (LEAF-6), and each
+    /// page's records lie between its fence keys, each key once.
     pub sound: bool,
-    /// Number of the load that trained the directory; 0 when the table has not been loaded.
+    /// Number of the load that trained the directory; 0 if the table has never been loaded.
     pub generation: u16,
 }
 
-/// What is counted on the way.
-struct Tally {
+/// Counts of a walk in progress.
+struct PageCounts {
     stats: ByteTableStats,
     used_size_bytes: u64,
-    /// Where the next page has to begin; `None` behind the last one.
+    /// Expected low fence key of the next page; `None` behind the last one.
     expected_low: Option<Fence>,
 }
 
-impl Tally {
+impl PageCounts {
     fn new() -> Self {
         let sound = true;
         Self {
@@ -81,38 +81,38 @@ impl Tally {
 }
 
 impl ByteTable {
-    /// Walks over all pages: two round trips each, and one for each string of it that an order of
-    /// keys depends on and that lies in a value block. Values in value blocks are not read. A table
-    /// that the memory node holds has no pages to tell of; its records are counted by one call.
+    /// Reads all pages and returns statistics. Costs two round trips per page, and one for each
+    /// key, fence key or prefix in a value block. Values in value blocks are not read. A table that
+    /// the memory node stores has no pages; one call counts its records.
     ///
     /// # Errors
-    /// As for [`get`](Self::get).
+    /// The same as those of [`get`](Self::get).
     pub fn stats(&self) -> Result<ByteTableStats, Error> {
         let table = self.asynchronous();
         table.session.drive(table.stats())
     }
 }
 
-impl<H: Host> AsyncByteTable<H> {
-    /// See [`ByteTable::stats`].
+impl<H: SessionHost> AsyncByteTable<H> {
+    /// Reads all pages and returns statistics; see [`ByteTable::stats`].
     ///
     /// # Errors
-    /// As for [`get`](Self::get).
+    /// The same as those of [`get`](Self::get).
     pub async fn stats(&self) -> Result<ByteTableStats, Error> {
-        // So that no retired page is met on the way.
+        // Refreshes first, so that the walk does not start at a retired page.
         let begun = self.session.begin_bytes(&self.state).await?;
         self.session.refresh_bytes(&self.state).await?;
         drop(begun);
-        let mut tally = Tally::new();
+        let mut tally = PageCounts::new();
         let mut survey = PageSurvey::default();
         while self.tally_on(&mut survey, &mut tally).await? {}
-        let Tally {
+        let PageCounts {
             mut stats,
             used_size_bytes,
             expected_low,
         } = tally;
         if self.is_remote() {
-            // What is in far memory is a page that nobody uses.
+            // Far memory has only one page of such a table, and it is unused.
             return Ok(ByteTableStats {
                 records: self.count_remote().await?,
                 sound: stats.sound && expected_low.is_none(),
@@ -137,8 +137,12 @@ impl<H: Host> AsyncByteTable<H> {
         Ok(stats)
     }
 
-    /// One operation's pages; whether there are more.
-    async fn tally_on(&self, survey: &mut PageSurvey, tally: &mut Tally) -> Result<bool, Error> {
+    /// Counts the pages of one operation, and returns whether there are more.
+    async fn tally_on(
+        &self,
+        survey: &mut PageSurvey,
+        tally: &mut PageCounts,
+    ) -> Result<bool, Error> {
         self.operate(OperationKind::Control, async |index, batch| {
             for _ in 0..OPERATION_PAGE_COUNT {
                 match index.survey_next(batch, survey).await? {

@@ -4,15 +4,15 @@ use farleaf_byte_index::load::ByteLoadSummary;
 use farleaf_byte_index::operation::{Record, RecordBuffer};
 use farleaf_index::operation::HintCounters;
 use farleaf_key::{ByteRange, prefix_range};
-use farleaf_region::allocation::ChunkAllocator;
-use farleaf_region::layout::CHUNK_SIZE_BYTES;
+use farleaf_pool::allocation::ChunkAllocator;
+use farleaf_pool::layout::CHUNK_SIZE_BYTES;
 
 use super::{AsyncByteTable, ByteInsertion, ByteReverseScan, ByteScan, ByteSwap};
 use crate::options::TableInfo;
 use crate::{Error, PartCounts};
 
-/// An ordered map from byte strings to byte strings, keys of 0 to 4,096 bytes and values of 0 to 64
-/// MiB, in the order of the keys' unsigned bytes; one session's handle to it.
+/// Ordered map from byte strings to byte strings, as one session accesses it. Keys have 0 to 4,096
+/// bytes and sort as unsigned bytes; values have 0 to 64 MiB.
 ///
 /// ```
 /// use farleaf::{Pool, TableOptions};
@@ -36,7 +36,7 @@ impl ByteTable {
         Self(table)
     }
 
-    /// The same operations as futures.
+    /// Returns the same operations as futures.
     pub fn asynchronous(&self) -> &AsyncByteTable {
         &self.0
     }
@@ -45,31 +45,31 @@ impl ByteTable {
         self.0.session.drive(future)
     }
 
-    /// What there is to know of the table without looking into it.
+    /// Returns the properties that are known without reading the table.
     pub fn info(&self) -> &TableInfo {
         self.0.info()
     }
 
-    /// See [`AsyncByteTable::get`].
+    /// Returns the value of a key; see [`AsyncByteTable::get`].
     ///
     /// # Errors
-    /// See [`AsyncByteTable::get`].
+    /// The same as those of [`AsyncByteTable::get`].
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
         self.drive(self.0.get(key))
     }
 
-    /// See [`AsyncByteTable::get_into`].
+    /// Appends the value of a key to a buffer; see [`AsyncByteTable::get_into`].
     ///
     /// # Errors
-    /// See [`AsyncByteTable::get`].
+    /// The same as those of [`AsyncByteTable::get`].
     pub fn get_into(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool, Error> {
         self.drive(self.0.get_into(key, value))
     }
 
-    /// See [`AsyncByteTable::get_with`].
+    /// Calls a function with the value of a key; see [`AsyncByteTable::get_with`].
     ///
     /// # Errors
-    /// See [`AsyncByteTable::get`].
+    /// The same as those of [`AsyncByteTable::get`].
     pub fn get_with<R>(
         &self,
         key: &[u8],
@@ -78,26 +78,26 @@ impl ByteTable {
         self.drive(self.0.get_with(key, read))
     }
 
-    /// See [`AsyncByteTable::multi_get`].
+    /// Returns the values of many keys; see [`AsyncByteTable::multi_get`].
     ///
     /// # Errors
-    /// See [`AsyncByteTable::get`].
+    /// The same as those of [`AsyncByteTable::get`].
     pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Vec<u8>>>, Error> {
         self.drive(self.0.multi_get(keys))
     }
 
-    /// See [`AsyncByteTable::put`].
+    /// Writes a key and returns whether it was present; see [`AsyncByteTable::put`].
     ///
     /// # Errors
-    /// See [`AsyncByteTable::put`].
+    /// The same as those of [`AsyncByteTable::put`].
     pub fn put(&self, key: &[u8], value: &[u8]) -> Result<bool, Error> {
         self.drive(self.0.put(key, value))
     }
 
-    /// See [`AsyncByteTable::multi_put`].
+    /// Writes many keys and returns how many were present; see [`AsyncByteTable::multi_put`].
     ///
     /// # Errors
-    /// See [`AsyncByteTable::multi_put`].
+    /// The same as those of [`AsyncByteTable::multi_put`].
     pub fn multi_put<K: AsRef<[u8]>, V: AsRef<[u8]>>(
         &self,
         records: &[(K, V)],
@@ -105,50 +105,50 @@ impl ByteTable {
         self.drive(self.0.multi_put(records))
     }
 
-    /// See [`AsyncByteTable::replace`].
+    /// Writes a key and returns its previous value; see [`AsyncByteTable::replace`].
     ///
     /// # Errors
-    /// See [`AsyncByteTable::put`].
+    /// The same as those of [`AsyncByteTable::replace`].
     pub fn replace(&self, key: &[u8], value: &[u8]) -> Result<Option<Vec<u8>>, Error> {
         self.drive(self.0.replace(key, value))
     }
 
-    /// See [`AsyncByteTable::insert`].
+    /// Writes a key if it is absent; see [`AsyncByteTable::insert`].
     ///
     /// # Errors
-    /// See [`AsyncByteTable::put`].
+    /// The same as those of [`AsyncByteTable::put`].
     pub fn insert(&self, key: &[u8], value: &[u8]) -> Result<ByteInsertion, Error> {
         self.drive(self.0.insert(key, value))
     }
 
-    /// See [`AsyncByteTable::update`].
+    /// Writes a key if it is present; see [`AsyncByteTable::update`].
     ///
     /// # Errors
-    /// See [`AsyncByteTable::put`].
+    /// The same as those of [`AsyncByteTable::put`].
     pub fn update(&self, key: &[u8], value: &[u8]) -> Result<bool, Error> {
         self.drive(self.0.update(key, value))
     }
 
-    /// See [`AsyncByteTable::delete`].
+    /// Removes a key and returns whether it was present; see [`AsyncByteTable::delete`].
     ///
     /// # Errors
-    /// See [`AsyncByteTable::get`].
+    /// The same as those of [`AsyncByteTable::get`].
     pub fn delete(&self, key: &[u8]) -> Result<bool, Error> {
         self.drive(self.0.delete(key))
     }
 
-    /// See [`AsyncByteTable::take`].
+    /// Removes a key and returns its value; see [`AsyncByteTable::take`].
     ///
     /// # Errors
-    /// See [`AsyncByteTable::get`].
+    /// The same as those of [`AsyncByteTable::take`].
     pub fn take(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
         self.drive(self.0.take(key))
     }
 
-    /// See [`AsyncByteTable::compare_and_swap`].
+    /// Replaces a key's value if it is the expected one; see [`AsyncByteTable::compare_and_swap`].
     ///
     /// # Errors
-    /// See [`AsyncByteTable::put`].
+    /// The same as those of [`AsyncByteTable::put`].
     pub fn compare_and_swap(
         &self,
         key: &[u8],
@@ -158,27 +158,28 @@ impl ByteTable {
         self.drive(self.0.compare_and_swap(key, expected, new))
     }
 
-    /// See [`AsyncByteTable::delete_range`].
+    /// Removes all keys of a range and returns their number; see [`AsyncByteTable::delete_range`].
     ///
     /// # Errors
-    /// See [`AsyncByteTable::delete_range`].
+    /// The same as those of [`AsyncByteTable::delete_range`].
     pub fn delete_range(&self, start: &[u8], end: Option<&[u8]>) -> Result<u64, Error> {
         self.drive(self.0.delete_range(start, end))
     }
 
-    /// Removes all keys that begin with a string; see [`AsyncByteTable::delete_range`].
+    /// Removes all keys with a prefix and returns their number; see
+    /// [`AsyncByteTable::delete_range`].
     ///
     /// # Errors
-    /// See [`AsyncByteTable::delete_range`].
+    /// The same as those of [`AsyncByteTable::delete_range`].
     pub fn delete_prefix(&self, prefix: &[u8]) -> Result<u64, Error> {
         let ByteRange { start, end } = prefix_range(prefix);
         self.delete_range(&start, end.as_deref())
     }
 
-    /// See [`AsyncByteTable::scan`].
+    /// Returns the first records of a range, ascending; see [`AsyncByteTable::scan`].
     ///
     /// # Errors
-    /// See [`AsyncByteTable::get`].
+    /// The same as those of [`AsyncByteTable::get`].
     pub fn scan(
         &self,
         start: &[u8],
@@ -188,10 +189,10 @@ impl ByteTable {
         self.drive(self.0.scan(start, end, limit))
     }
 
-    /// See [`AsyncByteTable::scan_into`].
+    /// Reads the first records of a range into a buffer; see [`AsyncByteTable::scan_into`].
     ///
     /// # Errors
-    /// See [`AsyncByteTable::scan_into`].
+    /// The same as those of [`AsyncByteTable::scan_into`].
     pub fn scan_into(
         &self,
         start: &[u8],
@@ -202,10 +203,10 @@ impl ByteTable {
         self.drive(self.0.scan_into(start, end, limit, records))
     }
 
-    /// See [`AsyncByteTable::scan_reverse`].
+    /// Returns the last records of a range, descending; see [`AsyncByteTable::scan_reverse`].
     ///
     /// # Errors
-    /// See [`AsyncByteTable::get`].
+    /// The same as those of [`AsyncByteTable::get`].
     pub fn scan_reverse(
         &self,
         start: &[u8],
@@ -215,10 +216,10 @@ impl ByteTable {
         self.drive(self.0.scan_reverse(start, end, limit))
     }
 
-    /// See [`AsyncByteTable::scan_reverse_into`].
+    /// Reads the last records of a range into a buffer; see [`AsyncByteTable::scan_reverse_into`].
     ///
     /// # Errors
-    /// See [`AsyncByteTable::scan_into`].
+    /// The same as those of [`AsyncByteTable::scan_into`].
     pub fn scan_reverse_into(
         &self,
         start: &[u8],
@@ -229,28 +230,29 @@ impl ByteTable {
         self.drive(self.0.scan_reverse_into(start, end, limit, records))
     }
 
-    /// The records from `start` on, inclusive, to `end`, exclusive, or to the last one, ascending,
-    /// read ahead as they are asked for; [`rev`](ByteScan::rev) has them in descending order. Not a
-    /// snapshot (D9).
+    /// Returns an iterator over the records from `start`, inclusive, to `end`, exclusive, or to the
+    /// last record, ascending; [`rev`](ByteScan::rev) reverses it. It reads ahead on demand and is
+    /// not a snapshot (LEAF-9).
     pub fn range(&self, start: &[u8], end: Option<&[u8]>) -> ByteScan {
         ByteScan::new(self.0.clone(), start, end)
     }
 
-    /// The records whose keys begin with a string; see [`range`](Self::range).
+    /// Returns an iterator over the records whose keys have a prefix; see [`range`](Self::range).
     pub fn prefix(&self, prefix: &[u8]) -> ByteScan {
         let ByteRange { start, end } = prefix_range(prefix);
         self.range(&start, end.as_deref())
     }
 
-    /// The records of a range in descending order; see [`range`](Self::range).
+    /// Returns an iterator over the records of a range in descending order; see
+    /// [`range`](Self::range).
     pub fn range_reverse(&self, start: &[u8], end: Option<&[u8]>) -> ByteReverseScan {
         ByteReverseScan::new(self.0.clone(), start, end)
     }
 
-    /// See [`AsyncByteTable::bulk_load`].
+    /// Loads records in key order into an empty table; see [`AsyncByteTable::bulk_load`].
     ///
     /// # Errors
-    /// See [`AsyncByteTable::bulk_load`].
+    /// The same as those of [`AsyncByteTable::bulk_load`].
     pub fn bulk_load<K: AsRef<[u8]>, V: AsRef<[u8]>>(
         &self,
         records: impl IntoIterator<Item = (K, V)>,
@@ -259,8 +261,8 @@ impl ByteTable {
         self.drive(self.0.bulk_load(records, progress))
     }
 
-    /// Bytes of far memory that are the table's, in chunks of 64 KiB. A few round trips, and 64
-    /// bytes for each chunk of the pool.
+    /// Returns the bytes of far memory that the table owns, in chunks of 64 KiB. Costs a few round
+    /// trips and 64 bytes per chunk of the pool.
     ///
     /// # Errors
     /// The fabric failed.
@@ -274,22 +276,22 @@ impl ByteTable {
         Ok(own.count() as u64 * CHUNK_SIZE_BYTES)
     }
 
-    /// See [`AsyncByteTable::hint_counters`].
+    /// Returns how often this session's hints were wrong; see [`AsyncByteTable::hint_counters`].
     pub fn hint_counters(&self) -> HintCounters {
         self.0.hint_counters()
     }
 
-    /// See [`AsyncByteTable::len_estimate`].
+    /// Returns the number of records at the last training; see [`AsyncByteTable::len_estimate`].
     pub fn len_estimate(&self) -> u64 {
         self.0.len_estimate()
     }
 
-    /// See [`AsyncByteTable::metadata_bytes`].
+    /// Returns the session's bytes of metadata; see [`AsyncByteTable::metadata_bytes`].
     pub fn metadata_bytes(&self) -> u64 {
         self.0.metadata_bytes()
     }
 
-    /// See [`AsyncByteTable::part_counts`].
+    /// Returns fetches and evictions under a metadata budget; see [`AsyncByteTable::part_counts`].
     pub fn part_counts(&self) -> Option<PartCounts> {
         self.0.part_counts()
     }

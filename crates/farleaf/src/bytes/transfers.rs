@@ -1,4 +1,4 @@
-//! What of a session's operations on tables that the memory node holds goes in parts (J8, J10).
+//! Multi-part transfers of a session to and from tables that the memory node stores.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -6,61 +6,61 @@ use std::mem;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
-/// Operations of one session that are under way at once; more wait. The node gives up what a
-/// session has used least lately when it has 128 values and loads in parts (J8), and an operation
-/// has two at the most.
+/// Concurrent operations of one session; further ones wait. The node holds 128 values and loads in
+/// parts per session and discards the least recently used beyond that; an operation has at most
+/// two.
 const OPERATION_COUNT_MAX: u32 = 48;
 
-/// All of a session.
+/// All transfers of a session.
 #[derive(Debug, Default)]
 pub(crate) struct Transfers {
     operation_count: Cell<u32>,
-    /// Operations that wait for others to end, in the order in which they came. There are none
-    /// unless as many as there may be are under way.
-    waiting: RefCell<VecDeque<Waiting>>,
+    /// Operations that wait for others to end, in order of arrival. Empty unless as many as allowed
+    /// are running.
+    waiting: RefCell<VecDeque<WaitingOperation>>,
     begun_count: Cell<u64>,
-    open: RefCell<Vec<Open>>,
-    /// Numbers of what operations have left that failed or were dropped, unless J10 has told the
-    /// node of them: it is told with the next one.
-    given_up: RefCell<Vec<u64>>,
+    open: RefCell<Vec<OpenTransfer>>,
+    /// Numbers of transfers that failed or dropped operations have left, unless a request has told
+    /// the node the lowest open number above them. The next operation makes the node discard them.
+    abandoned: RefCell<Vec<u64>>,
 }
 
-/// Something that the node may have under this number for an operation.
+/// Transfer whose data the node may hold for an operation.
 #[derive(Clone, Copy, Debug)]
-struct Open {
+struct OpenTransfer {
     number: u64,
     operation: u64,
 }
 
-/// One operation. What it leaves open is given up.
+/// One operation; dropping it gives up the transfers that it left open.
 #[derive(Debug)]
-pub(super) struct Permit<'a> {
+pub(super) struct TransferPermit<'a> {
     transfers: &'a Transfers,
-    /// Nothing else of the session has this number.
+    /// Number of the operation, unique within the session.
     operation: u64,
 }
 
-/// An operation that waits for another one to end.
+/// Operation that waits for another one to end.
 #[derive(Debug)]
-struct Waiting {
+struct WaitingOperation {
     operation: u64,
     waker: Waker,
 }
 
-/// An operation that begins, as a future: when there are fewer than there may be, or all that came
-/// before it had their turn. It is woken once, then, and not before; if it is dropped, its turn is
-/// the next one's.
+/// Future of an operation's begin. It completes when fewer operations than allowed are running, or
+/// when its turn in the queue comes. It is woken exactly once, at its turn; if it is dropped, its
+/// turn passes to the next one.
 #[derive(Debug)]
-pub(super) struct Beginning<'a> {
+pub(super) struct PermitFuture<'a> {
     transfers: &'a Transfers,
-    /// Under which number it waits, or has its turn; `None`: it has not been polled.
+    /// Number under which it waits or has its turn; `None` before the first poll.
     operation: Option<u64>,
 }
 
 impl Transfers {
-    /// An operation begins, when there is room for one more. Nothing is allocated if there is.
-    pub(super) fn permit(&self) -> Beginning<'_> {
-        Beginning {
+    /// Begins an operation once the limit allows another one. Allocates nothing if it does at once.
+    pub(super) fn permit(&self) -> PermitFuture<'_> {
+        PermitFuture {
             transfers: self,
             operation: None,
         }
@@ -71,9 +71,9 @@ impl Transfers {
         self.begun_count.get()
     }
 
-    /// An operation has ended: whoever has waited for the longest time has its place.
+    /// Ends an operation and passes its place to the one that has waited longest.
     fn end(&self) {
-        // Whatever a waker does, nothing is borrowed.
+        // A waker may call back, so nothing is borrowed while it runs.
         let next = self.waiting.borrow_mut().pop_front();
         match next {
             Some(next) => next.waker.wake(),
@@ -87,28 +87,29 @@ impl Transfers {
         found.ok()
     }
 
-    /// J10, of a session whose next number this is.
+    /// Returns the lowest open number of the session, whose next number is `next`. Every request
+    /// carries it, and the node discards everything below it.
     pub(super) fn lowest_open(&self, next: u64) -> u64 {
         let open = self.open.borrow();
         let numbers = open.iter().map(|open| open.number);
         numbers.min().unwrap_or(next)
     }
 
-    fn take_given_up(&self, lowest_open: u64) -> Option<u64> {
-        let mut given_up = self.given_up.borrow_mut();
-        // Of what is below, the next request tells, whichever that is.
-        given_up.retain(|number| *number >= lowest_open);
-        given_up.pop()
+    fn take_abandoned(&self, lowest_open: u64) -> Option<u64> {
+        let mut abandoned = self.abandoned.borrow_mut();
+        // The next request of any operation tells the node about the numbers below.
+        abandoned.retain(|number| *number >= lowest_open);
+        abandoned.pop()
     }
 }
 
-impl<'a> Future for Beginning<'a> {
-    type Output = Permit<'a>;
+impl<'a> Future for PermitFuture<'a> {
+    type Output = TransferPermit<'a>;
 
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Permit<'a>> {
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<TransferPermit<'a>> {
         let transfers = self.transfers;
         let permit = |operation| {
-            Poll::Ready(Permit {
+            Poll::Ready(TransferPermit {
                 transfers,
                 operation,
             })
@@ -122,7 +123,7 @@ impl<'a> Future for Beginning<'a> {
             }
             let waker = context.waker().clone();
             let mut waiting = transfers.waiting.borrow_mut();
-            waiting.push_back(Waiting { operation, waker });
+            waiting.push_back(WaitingOperation { operation, waker });
             self.operation = Some(operation);
             return Poll::Pending;
         };
@@ -133,14 +134,14 @@ impl<'a> Future for Beginning<'a> {
         let waker = context.waker().clone();
         let mut waiting = transfers.waiting.borrow_mut();
         let before = mem::replace(&mut waiting[place].waker, waker);
-        // Whatever a waker does, nothing is borrowed.
+        // A waker may call back when it is dropped, so nothing is borrowed.
         drop(waiting);
         drop(before);
         Poll::Pending
     }
 }
 
-impl Drop for Beginning<'_> {
+impl Drop for PermitFuture<'_> {
     fn drop(&mut self) {
         let Some(operation) = self.operation else {
             return;
@@ -150,44 +151,44 @@ impl Drop for Beginning<'_> {
                 let left = self.transfers.waiting.borrow_mut().remove(place);
                 drop(left);
             }
-            // It had its turn, and was not polled since.
+            // Its turn had come, but it has not been polled since.
             None => self.transfers.end(),
         }
     }
 }
 
-impl Permit<'_> {
-    /// Under this number something may go in parts.
+impl TransferPermit<'_> {
+    /// Opens a transfer under this number.
     pub(super) fn open(&self, number: u64) {
         let operation = self.operation;
         let mut open = self.transfers.open.borrow_mut();
-        open.push(Open { number, operation });
+        open.push(OpenTransfer { number, operation });
     }
 
-    /// The node has nothing under this number any more.
+    /// Closes a transfer whose data the node no longer holds.
     pub(super) fn close(&self, number: u64) {
         let mut open = self.transfers.open.borrow_mut();
-        let is_it = |open: &Open| open.number == number && open.operation == self.operation;
+        let is_it = |open: &OpenTransfer| open.number == number && open.operation == self.operation;
         open.retain(|open| !is_it(open));
     }
 
-    /// Something that was given up, of which J10 tells nothing as something older is open. Until
-    /// the node has forgotten it, it is this operation's to give up.
-    pub(super) fn take_given_up(&self, next: u64) -> Option<u64> {
+    /// Returns a given-up transfer that the lowest open number does not cover, because an older one
+    /// is open. Until the node has discarded it, it is open in this operation.
+    pub(super) fn take_abandoned(&self, next: u64) -> Option<u64> {
         let lowest_open = self.transfers.lowest_open(next);
-        let number = self.transfers.take_given_up(lowest_open)?;
+        let number = self.transfers.take_abandoned(lowest_open)?;
         self.open(number);
         Some(number)
     }
 }
 
-impl Drop for Permit<'_> {
+impl Drop for TransferPermit<'_> {
     fn drop(&mut self) {
         {
             let mut open = self.transfers.open.borrow_mut();
             let own = open.extract_if(.., |open| open.operation == self.operation);
-            let mut given_up = self.transfers.given_up.borrow_mut();
-            given_up.extend(own.map(|open| open.number));
+            let mut abandoned = self.transfers.abandoned.borrow_mut();
+            abandoned.extend(own.map(|open| open.number));
         }
         self.transfers.end();
     }
@@ -202,32 +203,32 @@ mod tests {
 
     use farleaf_executor::block_on;
 
-    /// Counts how often it is woken.
+    /// Waker that counts its calls.
     #[derive(Default)]
-    struct Bell(AtomicU32);
+    struct CountingWaker(AtomicU32);
 
-    impl Wake for Bell {
+    impl Wake for CountingWaker {
         fn wake(self: Arc<Self>) {
             self.0.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// An operation that begins, and its bell.
-    struct Comer<'a> {
-        beginning: Beginning<'a>,
-        bell: Arc<Bell>,
+    /// Future of a permit and its waker.
+    struct QueuedPermit<'a> {
+        beginning: PermitFuture<'a>,
+        counting_waker: Arc<CountingWaker>,
     }
 
-    impl<'a> Comer<'a> {
+    impl<'a> QueuedPermit<'a> {
         fn new(transfers: &'a Transfers) -> Self {
             Self {
                 beginning: transfers.permit(),
-                bell: Arc::default(),
+                counting_waker: Arc::default(),
             }
         }
 
-        fn poll(&mut self) -> Option<Permit<'a>> {
-            let waker = Waker::from(Arc::clone(&self.bell));
+        fn poll(&mut self) -> Option<TransferPermit<'a>> {
+            let waker = Waker::from(Arc::clone(&self.counting_waker));
             let mut context = Context::from_waker(&waker);
             match Pin::new(&mut self.beginning).poll(&mut context) {
                 Poll::Ready(permit) => Some(permit),
@@ -236,56 +237,73 @@ mod tests {
         }
 
         fn woken_count(&self) -> u32 {
-            self.bell.0.load(Ordering::Relaxed)
+            self.counting_waker.0.load(Ordering::Relaxed)
         }
     }
 
-    /// Promise: operations beyond those that there may be wait in the order in which they came,
-    /// each woken once, when it has its turn, though it is polled meanwhile; who comes later does
-    /// not get before them; and until there are as many, nothing is allocated.
+    /// Promise: operations beyond the limit wait in order of arrival. Each is woken once, at its
+    /// turn, even if it is polled meanwhile; later ones do not overtake it. Below the limit nothing
+    /// is allocated.
     #[test]
     fn who_waits_has_its_turn() {
         let transfers = Transfers::default();
-        let permit = || Comer::new(&transfers).poll().expect("there is room");
-        let mut permits: Vec<Permit<'_>> = (0..OPERATION_COUNT_MAX).map(|_| permit()).collect();
+        let permit = || QueuedPermit::new(&transfers).poll().expect("there is room");
+        let mut permits: Vec<TransferPermit<'_>> =
+            (0..OPERATION_COUNT_MAX).map(|_| permit()).collect();
         assert_eq!(transfers.waiting.borrow().capacity(), 0);
-        let mut comers: [_; 4] = std::array::from_fn(|_| Comer::new(&transfers));
+        let mut queued_permits: [_; 4] = std::array::from_fn(|_| QueuedPermit::new(&transfers));
         for _ in 0..100 {
-            assert!(comers.iter_mut().all(|comer| comer.poll().is_none()));
+            assert!(
+                queued_permits
+                    .iter_mut()
+                    .all(|queued_permit| queued_permit.poll().is_none())
+            );
         }
         for turn in 0..4 {
             permits.pop();
-            let woken = comers.each_ref().map(Comer::woken_count);
+            let woken = queued_permits.each_ref().map(QueuedPermit::woken_count);
             assert_eq!(woken, std::array::from_fn(|at| u32::from(at <= turn)));
-            assert!(Comer::new(&transfers).poll().is_none(), "it came later");
-            permits.push(comers[turn].poll().expect("its turn"));
+            assert!(
+                QueuedPermit::new(&transfers).poll().is_none(),
+                "it came later"
+            );
+            permits.push(queued_permits[turn].poll().expect("its turn"));
         }
         permits.clear();
         assert_eq!(transfers.operation_count.get(), 0);
     }
 
-    /// Promise: who is dropped while it waits, or when it has its turn, keeps nobody from it.
+    /// Promise: an operation that is dropped while it waits, or at its turn, does not block the
+    /// others.
     #[test]
     fn who_goes_leaves_its_turn() {
         let transfers = Transfers::default();
-        let permit = || Comer::new(&transfers).poll().expect("there is room");
-        let mut permits: Vec<Permit<'_>> = (0..OPERATION_COUNT_MAX).map(|_| permit()).collect();
-        let mut comers: Vec<_> = (0..4).map(|_| Comer::new(&transfers)).collect();
-        assert!(comers.iter_mut().all(|comer| comer.poll().is_none()));
-        drop(comers.remove(1));
+        let permit = || QueuedPermit::new(&transfers).poll().expect("there is room");
+        let mut permits: Vec<TransferPermit<'_>> =
+            (0..OPERATION_COUNT_MAX).map(|_| permit()).collect();
+        let mut queued_permits: Vec<_> = (0..4).map(|_| QueuedPermit::new(&transfers)).collect();
+        assert!(
+            queued_permits
+                .iter_mut()
+                .all(|queued_permit| queued_permit.poll().is_none())
+        );
+        drop(queued_permits.remove(1));
         permits.pop();
-        assert_eq!(comers[0].woken_count(), 1);
-        drop(comers.remove(0));
-        let woken: Vec<u32> = comers.iter().map(Comer::woken_count).collect();
+        assert_eq!(queued_permits[0].woken_count(), 1);
+        drop(queued_permits.remove(0));
+        let woken: Vec<u32> = queued_permits
+            .iter()
+            .map(QueuedPermit::woken_count)
+            .collect();
         assert_eq!(woken, [1, 0]);
-        permits.push(comers[0].poll().expect("its turn"));
-        comers.clear();
+        permits.push(queued_permits[0].poll().expect("its turn"));
+        queued_permits.clear();
         permits.clear();
         assert_eq!(transfers.operation_count.get(), 0);
     }
 
-    /// Promise (J10): the lowest number that is open is what any operation has open, and the next
-    /// one when none has; what was given up is told by itself only where something older is open.
+    /// Promise: the lowest open number is the lowest of any operation, or the next number if none
+    /// is open. A given-up transfer is reported separately only if an older one is open.
     #[test]
     fn what_is_open_is_told() {
         let transfers = Transfers::default();
@@ -299,18 +317,18 @@ mod tests {
         assert_eq!(transfers.lowest_open(4), 1);
         drop(put);
         let next = permit();
-        assert_eq!(next.take_given_up(4), Some(3), "the load is older");
-        assert_eq!(next.take_given_up(4), None, "once");
+        assert_eq!(next.take_abandoned(4), Some(3), "the load is older");
+        assert_eq!(next.take_abandoned(4), None, "once");
         drop(next);
         let next = permit();
-        assert_eq!(next.take_given_up(4), Some(3), "it was not forgotten");
+        assert_eq!(next.take_abandoned(4), Some(3), "it was not forgotten");
         next.close(3);
-        assert_eq!(next.take_given_up(4), None);
+        assert_eq!(next.take_abandoned(4), None);
         next.open(4);
         load.close(1);
         assert_eq!(transfers.lowest_open(5), 4);
         drop(next);
         assert_eq!(transfers.lowest_open(5), 5);
-        assert_eq!(permit().take_given_up(5), None, "every request tells");
+        assert_eq!(permit().take_abandoned(5), None, "every request tells");
     }
 }

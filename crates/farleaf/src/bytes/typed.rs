@@ -1,4 +1,4 @@
-//! Tables with keys and values of Rust's types, over byte strings that sort as the keys do.
+//! Tables with keys and values of Rust types, over byte strings that sort as the keys do.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -13,9 +13,9 @@ use farleaf_key::{
 use super::{ByteReverseScan, ByteScan, ByteTable};
 use crate::{Error, ErrorKind};
 
-/// An ordered map from `K` to `V`, a table of byte strings whose keys are encoded so that they sort
-/// as `K` does (`docs/keys.md`). The table does not know the types: whoever opens it names them,
-/// and what does not decode is an error.
+/// Ordered map from `K` to `V`: a table of byte strings whose keys are encoded so that they sort as
+/// `K` does (`docs/reference/keys.md`). The table does not record the types: the caller that opens
+/// it names them, and bytes that do not decode are an error.
 ///
 /// ```
 /// use farleaf::{Pool, TableOptions};
@@ -57,28 +57,29 @@ impl<K, V> TypedTable<K, V> {
         }
     }
 
-    /// The table of byte strings.
+    /// Returns the table of byte strings.
     pub const fn bytes(&self) -> &ByteTable {
         &self.table
     }
 }
 
 impl<K: Key, V: Value> TypedTable<K, V> {
-    /// The value of a key; costs as [`ByteTable::get`].
+    /// Returns the value of a key. Costs the same as [`ByteTable::get`].
     ///
     /// # Errors
-    /// As for [`ByteTable::get`]; or the value is no `V` ([`ErrorKind::Decode`]).
+    /// The same as those of [`ByteTable::get`]; also [`ErrorKind::Decode`] if the value is not a
+    /// `V`.
     pub fn get(&self, key: &(impl AsKey<K> + ?Sized)) -> Result<Option<V>, Error> {
         let value = self.table.get(&encode_key::<K>(key)?)?;
         value.map(decoded_value).transpose()
     }
 
-    /// Appends the value of a key, as it is stored (`docs/keys.md`), to a buffer; false, and
-    /// nothing appended, if it is absent. The value is copied once and not decoded. Costs as
-    /// [`ByteTable::get`].
+    /// Appends the encoded value of a key (`docs/reference/keys.md`) to a buffer. Returns false,
+    /// and appends nothing, if the key is absent. Copies the value once and does not decode it.
+    /// Costs the same as [`ByteTable::get`].
     ///
     /// # Errors
-    /// As for [`ByteTable::get`].
+    /// The same as those of [`ByteTable::get`].
     pub fn get_into(
         &self,
         key: &(impl AsKey<K> + ?Sized),
@@ -87,12 +88,12 @@ impl<K: Key, V: Value> TypedTable<K, V> {
         self.table.get_into(&encode_key::<K>(key)?, value)
     }
 
-    /// Hands the value of a key, as it is stored (`docs/keys.md`), or `None`, to a function, and
-    /// returns what that returns. Where the value lies in its page it is not copied; it is not
-    /// decoded, which [`decode_value`] does. Costs as [`ByteTable::get`].
+    /// Calls a function with the encoded value of a key (`docs/reference/keys.md`), or `None`, and
+    /// returns the function's result. A value in the page is not copied; [`decode_value`] decodes
+    /// it. Costs the same as [`ByteTable::get`].
     ///
     /// # Errors
-    /// As for [`ByteTable::get`].
+    /// The same as those of [`ByteTable::get`].
     pub fn get_with<R>(
         &self,
         key: &(impl AsKey<K> + ?Sized),
@@ -101,10 +102,11 @@ impl<K: Key, V: Value> TypedTable<K, V> {
         self.table.get_with(&encode_key::<K>(key)?, read)
     }
 
-    /// The values of many keys, in their order; costs as [`ByteTable::multi_get`].
+    /// Returns the values of many keys, in the order of the keys. Costs the same as
+    /// [`ByteTable::multi_get`].
     ///
     /// # Errors
-    /// As for [`get`](Self::get).
+    /// The same as those of [`get`](Self::get).
     pub fn multi_get<'k, Q: AsKey<K> + ?Sized + 'k>(
         &self,
         keys: impl IntoIterator<Item = &'k Q>,
@@ -116,10 +118,11 @@ impl<K: Key, V: Value> TypedTable<K, V> {
         values.collect()
     }
 
-    /// Writes a key whether it is present or not; whether it was. Costs as [`ByteTable::put`].
+    /// Writes a key whether it is present or not, and returns whether it was present. Costs the
+    /// same as [`ByteTable::put`].
     ///
     /// # Errors
-    /// As for [`ByteTable::put`].
+    /// The same as those of [`ByteTable::put`].
     pub fn put(
         &self,
         key: &(impl AsKey<K> + ?Sized),
@@ -129,13 +132,13 @@ impl<K: Key, V: Value> TypedTable<K, V> {
             .put(&encode_key::<K>(key)?, &encode_value::<V>(value)?)
     }
 
-    /// Writes many keys; how many of them were present. Each by itself: another session may see
-    /// some of them and not the others; of a key that is there twice the last value stays. Costs
-    /// as [`ByteTable::multi_put`]; values that are given by reference and consist of bytes, as
-    /// `&str` does, are not copied.
+    /// Writes many keys, and returns how many of them were present. Not atomic: another session may
+    /// see some of the records and not the others. If a key occurs twice, its last value stays.
+    /// Costs the same as [`ByteTable::multi_put`]. Values that are passed by reference and consist
+    /// of bytes, such as `&str`, are not copied.
     ///
     /// # Errors
-    /// As for [`ByteTable::multi_put`].
+    /// The same as those of [`ByteTable::multi_put`].
     pub fn multi_put<'r, Q: AsKey<K> + ?Sized + 'r, W: AsValue<V> + ?Sized + 'r>(
         &self,
         records: impl IntoIterator<Item = (&'r Q, &'r W)>,
@@ -148,10 +151,10 @@ impl<K: Key, V: Value> TypedTable<K, V> {
         self.table.multi_put(&records)
     }
 
-    /// Writes a key if it is absent; the value that it has, if it is present.
+    /// Writes a key if it is absent; returns the existing value if it is present.
     ///
     /// # Errors
-    /// As for [`ByteTable::put`]; or that value is no `V`.
+    /// The same as those of [`ByteTable::put`]; also if the existing value is not a `V`.
     pub fn insert(
         &self,
         key: &(impl AsKey<K> + ?Sized),
@@ -164,10 +167,10 @@ impl<K: Key, V: Value> TypedTable<K, V> {
         }
     }
 
-    /// Writes a key if it is present; whether it was.
+    /// Writes a key if it is present, and returns whether it was.
     ///
     /// # Errors
-    /// As for [`ByteTable::put`].
+    /// The same as those of [`ByteTable::put`].
     pub fn update(
         &self,
         key: &(impl AsKey<K> + ?Sized),
@@ -177,21 +180,21 @@ impl<K: Key, V: Value> TypedTable<K, V> {
             .update(&encode_key::<K>(key)?, &encode_value::<V>(value)?)
     }
 
-    /// Removes a key; the value that it had.
+    /// Removes a key, and returns the value that it had.
     ///
     /// # Errors
-    /// As for [`get`](Self::get).
+    /// The same as those of [`get`](Self::get).
     pub fn delete(&self, key: &(impl AsKey<K> + ?Sized)) -> Result<Option<V>, Error> {
         let value = self.table.take(&encode_key::<K>(key)?)?;
         value.map(decoded_value).transpose()
     }
 
-    /// The records with keys in a range, ascending, read ahead as they are asked for. Not a
-    /// snapshot (D9). Ranges are Rust's, of whatever a key can be looked up by, and
-    /// [`prefix_of`](farleaf_key::prefix_of) of tuples.
+    /// Returns an iterator over the records of a key range, ascending. It reads ahead on demand and
+    /// is not a snapshot (LEAF-9). Accepts Rust's ranges of any type by which keys can be looked
+    /// up, and [`prefix_of`](farleaf_key::prefix_of) for tuples.
     ///
     /// # Errors
-    /// A bound is longer than keys can be.
+    /// An encoded bound is longer than the limit for keys.
     pub fn range(&self, range: impl AsRange<K>) -> Result<TypedScan<K, V>, Error> {
         let ByteRange { start, end } = range.byte_range()?;
         let scan = self.table.range(&start, end.as_deref());
@@ -201,10 +204,10 @@ impl<K: Key, V: Value> TypedTable<K, V> {
         })
     }
 
-    /// The same in descending order.
+    /// Returns an iterator over the records of a key range, descending.
     ///
     /// # Errors
-    /// A bound is longer than keys can be.
+    /// An encoded bound is longer than the limit for keys.
     pub fn range_reverse(&self, range: impl AsRange<K>) -> Result<TypedReverseScan<K, V>, Error> {
         let ByteRange { start, end } = range.byte_range()?;
         let scan = self.table.range_reverse(&start, end.as_deref());
@@ -214,10 +217,10 @@ impl<K: Key, V: Value> TypedTable<K, V> {
         })
     }
 
-    /// Fills an empty table from a sequence that ascends by key, and trains its models. All of it
-    /// appears at once, or nothing. `progress` is told now and then how many records have been
-    /// taken. An empty sequence changes nothing. Costs as [`ByteTable::bulk_load`], and a copy of
-    /// each value: one record at a time is encoded, so the sequence may be larger than memory.
+    /// Loads an empty table from a sequence that ascends by key, and trains its models. All records
+    /// appear at once, or none. Calls `progress` from time to time with the number of records read.
+    /// An empty sequence changes nothing. Costs the same as [`ByteTable::bulk_load`], and a copy of
+    /// each value. Encodes one record at a time, so the sequence may be larger than memory.
     ///
     /// ```
     /// # use farleaf::{Pool, TableOptions};
@@ -232,13 +235,13 @@ impl<K: Key, V: Value> TypedTable<K, V> {
     /// ```
     ///
     /// # Errors
-    /// As for [`ByteTable::bulk_load`].
+    /// The same as those of [`ByteTable::bulk_load`].
     pub fn bulk_load<Q: AsKey<K>, W: AsValue<V>>(
         &self,
         records: impl IntoIterator<Item = (Q, W)>,
         progress: impl FnMut(u64),
     ) -> Result<ByteLoadSummary, Error> {
-        // Sizes are left to the load, which tells of them with the place in the sequence.
+        // The load checks the sizes, and its errors name the position in the sequence.
         let records = records.into_iter().map(|(key, value)| {
             let mut bytes = Vec::new();
             key.encode_last(&mut bytes);
@@ -247,10 +250,10 @@ impl<K: Key, V: Value> TypedTable<K, V> {
         self.table.bulk_load(records, progress)
     }
 
-    /// Removes all keys of a range; how many there were. See [`ByteTable::delete_range`].
+    /// Removes all keys of a range, and returns their number; see [`ByteTable::delete_range`].
     ///
     /// # Errors
-    /// As for [`ByteTable::delete_range`].
+    /// The same as those of [`ByteTable::delete_range`].
     pub fn delete_range(&self, range: impl AsRange<K>) -> Result<u64, Error> {
         let ByteRange { start, end } = range.byte_range()?;
         self.table.delete_range(&start, end.as_deref())
@@ -275,14 +278,14 @@ fn decoded<K: Key, V: Value>(record: Record) -> Result<(K, V), Error> {
     Ok((key, decoded_value(record.value)?))
 }
 
-/// Records in ascending order; see [`TypedTable::range`].
+/// Iterator over records in ascending order; see [`TypedTable::range`].
 #[derive(Debug)]
 pub struct TypedScan<K, V> {
     scan: ByteScan,
     types: PhantomData<fn() -> (K, V)>,
 }
 
-/// Records in descending order; see [`TypedTable::range_reverse`].
+/// Iterator over records in descending order; see [`TypedTable::range_reverse`].
 #[derive(Debug)]
 pub struct TypedReverseScan<K, V> {
     scan: ByteReverseScan,

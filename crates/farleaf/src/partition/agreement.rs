@@ -1,42 +1,43 @@
-//! Whether what lies in several pools is one whole table (O5).
+//! Check that the parts found in several pools form one complete table
+//! (docs/explanation/partitions.md, *Opening a table*).
 
-use farleaf_region::part::{PartRecord, PartitionedTableId};
+use farleaf_pool::part::{PartRecord, PartitionedTableId};
 
 use super::{Bounds, PartitionError};
 use crate::options::{TableInfo, TableOptions};
 use crate::{Error, ErrorKind};
 
-/// What there is to know of a table over several pools without looking into it.
+/// Properties of a table over several pools that are known without reading its leaves.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PartitionedInfo {
-    /// Its name, the same in all pools.
+    /// Name of the table, the same in all pools.
     pub name: String,
-    /// Which table it is: another one of this name has another identity.
+    /// Identity of the table; another table of the same name has another one.
     pub id: PartitionedTableId,
-    /// How it was made.
+    /// Options with which the table was created.
     pub options: TableOptions,
-    /// Which part has which keys.
+    /// Key ranges of the parts.
     pub bounds: Bounds,
 }
 
-/// A table over several pools, or what there is of it, as a list shows it.
+/// Entry of a list of tables over several pools.
 #[derive(Debug)]
 pub struct ListedPartition {
-    /// Its name.
+    /// Name of the table.
     pub name: String,
-    /// The table; or why it cannot be opened by these pools, as they were named.
+    /// Properties of the table, or the reason why these pools, in this order, cannot open it.
     pub found: Result<PartitionedInfo, Error>,
 }
 
-/// What the pools have of one name, in the order in which they were named.
-pub(super) struct Found<'a> {
+/// Tables of one name that were found in the pools, in the order of the pools.
+pub(super) struct FoundParts<'a> {
     pub(super) name: &'a str,
     pub(super) pools: Vec<&'a str>,
     pub(super) tables: Vec<Option<TableInfo>>,
 }
 
-impl Found<'_> {
-    /// The parts that there are, each with its place.
+impl FoundParts<'_> {
+    /// Returns the parts that exist, each with its pool's position.
     fn parts(&self) -> impl Iterator<Item = (usize, PartRecord, &TableInfo)> {
         let tables = self.tables.iter().enumerate();
         tables.filter_map(|(place, table)| {
@@ -53,7 +54,7 @@ impl Found<'_> {
         self.pools[place].to_owned()
     }
 
-    /// The addresses of the pools that have, or have not, a table of the name.
+    /// Returns the addresses of the pools that have, or lack, a table of the name.
     fn pools_with(&self, is_there: bool) -> String {
         let all = self.pools.iter().zip(&self.tables);
         let with = all.filter(|(_, table)| table.is_some() == is_there);
@@ -61,11 +62,12 @@ impl Found<'_> {
         with.join(", ")
     }
 
-    /// O5: the parts are of one table, each in its place.
+    /// Checks that the parts belong to one table and are in the right pools, and returns the
+    /// table's identity.
     ///
     /// # Errors
-    /// There is none; what there is is another table, or parts of others, or out of place. That
-    /// some are missing is none.
+    /// No pool has such a table, or one has a table that is not a part, a part of another table, or
+    /// the wrong part. Missing parts are not an error.
     pub(super) fn check_places(&self) -> Result<PartitionedTableId, Error> {
         let by_itself =
             |table: &&Option<TableInfo>| table.as_ref().is_some_and(|table| table.part.is_none());
@@ -112,10 +114,10 @@ impl Found<'_> {
         Ok(first.table)
     }
 
-    /// O5: all parts are there, in their places, and meet.
+    /// Checks that all parts exist, are in the right pools, and have adjacent key ranges.
     ///
     /// # Errors
-    /// As for [`check_places`](Self::check_places); or parts are missing.
+    /// The same as those of [`check_places`](Self::check_places); also if parts are missing.
     pub(super) fn check(&self) -> Result<PartitionedInfo, Error> {
         let id = self.check_places()?;
         let mut first_keys = Vec::with_capacity(self.pools.len());
@@ -203,7 +205,7 @@ mod tests {
         tables: Vec<Option<TableInfo>>,
     ) -> Result<PartitionedInfo, Error> {
         let (name, pools) = ("t", pools.to_vec());
-        Found {
+        FoundParts {
             name,
             pools,
             tables,
@@ -211,7 +213,7 @@ mod tests {
         .check()
     }
 
-    /// Promise: parts in their places are the table, with its bounds.
+    /// Promise: parts in the right pools form the table, with its bounds.
     #[test]
     fn parts_in_their_places_are_the_table() {
         let info = check(&POOLS, whole()).expect("whole");
@@ -219,8 +221,8 @@ mod tests {
         assert_eq!(info.id, PartitionedTableId(7));
     }
 
-    /// Promise: whatever is not one whole table is refused, with what is wrong, where, and what to
-    /// do.
+    /// Promise: an incomplete or inconsistent table is rejected, and the error says what is wrong,
+    /// where, and what to do.
     #[test]
     fn what_is_not_one_whole_table_is_refused() {
         let told = |pools: &[&'static str], tables: Vec<Option<TableInfo>>| {

@@ -1,21 +1,21 @@
-//! The operations of a table over several pools, as futures.
+//! Operations of a table over several pools, as futures.
 
 use std::iter;
 use std::rc::Rc;
 
+use farleaf_executor::together;
 use farleaf_fabric::Cost;
 use farleaf_index::load::LoadSummary;
 use farleaf_index::operation::HintCounters;
 
 use super::session::Sessions;
-use super::together::together;
 use super::{PartitionError, PartitionedInfo};
 use crate::table::{Insertion, Swap, Table, Update};
 use crate::{AsyncTable, Error, ErrorKind, LoadError, PartialCounts};
 
-/// The operations of a table over several pools, as futures. One on a key is the same operation of
-/// the key's part, and costs and promises what that does ([`AsyncTable`]); if it fails, the error
-/// names the part ([`PartitionError::Part`]).
+/// Operations of a table over several pools, as futures. An operation on a key is the same
+/// operation on the key's part, with its cost and guarantees ([`AsyncTable`]). If it fails, the
+/// error names the part ([`PartitionError::Part`]).
 #[derive(Clone, Debug)]
 pub struct AsyncPartitionedTable {
     sessions: Rc<Sessions>,
@@ -28,9 +28,9 @@ struct Opened {
     parts: Vec<Table>,
 }
 
-/// Keys of a `multi_get` that one part has, and the places of their values.
+/// Keys of a `multi_get` that belong to one part, and the positions of their values.
 #[derive(Clone, Default)]
-struct Share {
+struct PartKeys {
     keys: Vec<u64>,
     places: Vec<usize>,
 }
@@ -41,12 +41,12 @@ impl AsyncPartitionedTable {
         Self { sessions, opened }
     }
 
-    /// What there is to know of the table without looking into it.
+    /// Returns the properties that are known without reading the table.
     pub fn info(&self) -> &PartitionedInfo {
         &self.opened.info
     }
 
-    /// The parts, in order: each the table of its pool.
+    /// Returns the parts in key order, each a table of its pool.
     pub fn parts(&self) -> &[Table] {
         &self.opened.parts
     }
@@ -64,7 +64,8 @@ impl AsyncPartitionedTable {
         self.opened.parts[number].asynchronous()
     }
 
-    /// An operation of this part has ended: its cost is the last, its failure names the part.
+    /// Ends an operation of a part: records its cost as the last one, and adds the part to its
+    /// error.
     #[inline]
     pub(super) fn ended<R>(&self, number: usize, result: Result<R, Error>) -> Result<R, Error> {
         self.sessions.last_cost.set(self.cost_of(number));
@@ -80,10 +81,10 @@ impl AsyncPartitionedTable {
         self.sessions.in_part(&self.opened.info.name, number, error)
     }
 
-    /// The value of a key. See [`AsyncTable::get`].
+    /// Returns the value of a key; see [`AsyncTable::get`].
     ///
     /// # Errors
-    /// See [`AsyncTable::get`].
+    /// The same as those of [`AsyncTable::get`].
     #[inline]
     pub async fn get(&self, key: u64) -> Result<Option<u64>, Error> {
         let number = self.part_of(key);
@@ -91,28 +92,29 @@ impl AsyncPartitionedTable {
         self.ended(number, found)
     }
 
-    /// The values of many keys, in their order: what [`AsyncTable::multi_get`] costs in each part
-    /// that has some of them, all parts at once.
+    /// Returns the values of many keys, in the order of the keys. Costs an
+    /// [`AsyncTable::multi_get`] in each part that has some of them, all parts at once.
     ///
     /// # Errors
-    /// As for [`get`](Self::get); one part's is that of all.
+    /// The same as those of [`get`](Self::get); an error of one part fails the whole operation.
     pub async fn multi_get(&self, keys: &[u64]) -> Result<Vec<Option<u64>>, Error> {
         let mut values = Vec::new();
         self.multi_get_into(keys, &mut values).await?;
         Ok(values)
     }
 
-    /// [`multi_get`](Self::multi_get) into a vector that is cleared first.
+    /// Reads the values of many keys like [`multi_get`](Self::multi_get) into a vector, which is
+    /// cleared first.
     ///
     /// # Errors
-    /// As for [`multi_get`](Self::multi_get).
+    /// The same as those of [`multi_get`](Self::multi_get).
     pub async fn multi_get_into(
         &self,
         keys: &[u64],
         values: &mut Vec<Option<u64>>,
     ) -> Result<(), Error> {
         values.clear();
-        let mut shares = vec![Share::default(); self.opened.parts.len()];
+        let mut shares = vec![PartKeys::default(); self.opened.parts.len()];
         for (place, key) in keys.iter().enumerate() {
             let share = &mut shares[self.part_of(*key)];
             share.keys.push(*key);
@@ -142,57 +144,57 @@ impl AsyncPartitionedTable {
         match failed {
             None => Ok(()),
             Some((number, error)) => {
-                // What is `None` here is not absent.
+                // Cleared because a `None` of the failed part would look like an absent key.
                 values.clear();
                 Err(self.in_part(number, error))
             }
         }
     }
 
-    /// See [`AsyncTable::put`].
+    /// Writes a key and returns its previous value; see [`AsyncTable::put`].
     ///
     /// # Errors
-    /// See [`AsyncTable::put`].
+    /// The same as those of [`AsyncTable::put`].
     pub async fn put(&self, key: u64, value: u64) -> Result<Option<u64>, Error> {
         let number = self.part_of(key);
         let previous = self.part(number).put(key, value).await;
         self.ended(number, previous)
     }
 
-    /// See [`AsyncTable::insert`].
+    /// Writes a key if it is absent; see [`AsyncTable::insert`].
     ///
     /// # Errors
-    /// See [`AsyncTable::insert`].
+    /// The same as those of [`AsyncTable::insert`].
     pub async fn insert(&self, key: u64, value: u64) -> Result<Insertion, Error> {
         let number = self.part_of(key);
         let inserted = self.part(number).insert(key, value).await;
         self.ended(number, inserted)
     }
 
-    /// See [`AsyncTable::update`].
+    /// Writes a key if it is present; see [`AsyncTable::update`].
     ///
     /// # Errors
-    /// See [`AsyncTable::update`].
+    /// The same as those of [`AsyncTable::update`].
     pub async fn update(&self, key: u64, value: u64) -> Result<Update, Error> {
         let number = self.part_of(key);
         let updated = self.part(number).update(key, value).await;
         self.ended(number, updated)
     }
 
-    /// See [`AsyncTable::delete`].
+    /// Removes a key and returns its value; see [`AsyncTable::delete`].
     ///
     /// # Errors
-    /// See [`AsyncTable::delete`].
+    /// The same as those of [`AsyncTable::delete`].
     pub async fn delete(&self, key: u64) -> Result<Option<u64>, Error> {
         let number = self.part_of(key);
         let previous = self.part(number).delete(key).await;
         self.ended(number, previous)
     }
 
-    /// See [`AsyncTable::compare_and_swap`].
+    /// Replaces a key's value if it is the expected one; see [`AsyncTable::compare_and_swap`].
     ///
     /// # Errors
-    /// See [`AsyncTable::compare_and_swap`].
+    /// The same as those of [`AsyncTable::compare_and_swap`].
     pub async fn compare_and_swap(
         &self,
         key: u64,
@@ -204,12 +206,12 @@ impl AsyncPartitionedTable {
         self.ended(number, swapped)
     }
 
-    /// Replaces `records` by the first `limit` records from `from` on, ascending, over bounds, one
-    /// part after the other. What [`AsyncTable::scan_into`] costs, for each part that it comes to.
-    /// Not a snapshot (D9).
+    /// Replaces the contents of `records` by the first `limit` records from `from` on, ascending,
+    /// one part after the other. Costs an [`AsyncTable::scan_into`] for each part that it reaches.
+    /// The result is not a snapshot (LEAF-9).
     ///
     /// # Errors
-    /// As for [`get`](Self::get).
+    /// The same as those of [`get`](Self::get).
     pub async fn scan_into(
         &self,
         from: u64,
@@ -240,10 +242,10 @@ impl AsyncPartitionedTable {
         Ok(())
     }
 
-    /// About how many records the table has: the sum over its parts, all at once.
+    /// Estimates the number of records as the sum over all parts, which it samples concurrently.
     ///
     /// # Errors
-    /// As for [`get`](Self::get).
+    /// The same as those of [`get`](Self::get).
     pub async fn len_estimate(&self) -> Result<u64, Error> {
         let parts = self.opened.parts.iter();
         let estimates = parts.map(|part| part.asynchronous().len_estimate());
@@ -258,7 +260,7 @@ impl AsyncPartitionedTable {
         Ok(sum)
     }
 
-    /// The sum of what [`AsyncTable::hint_counters`] tells of each part.
+    /// Returns the sum of [`AsyncTable::hint_counters`] over the parts.
     pub fn hint_counters(&self) -> HintCounters {
         let mut sum = HintCounters::default();
         for part in &self.opened.parts {
@@ -267,12 +269,12 @@ impl AsyncPartitionedTable {
         sum
     }
 
-    /// Bytes that this session holds to find leaves of all parts.
+    /// Returns the bytes that this session holds to find leaves of all parts.
     pub fn metadata_bytes(&self) -> u64 {
         self.opened.parts.iter().map(Table::metadata_bytes).sum()
     }
 
-    /// The sum of what [`AsyncTable::partial_counts`] tells of each part.
+    /// Returns the sum of [`AsyncTable::partial_counts`] over the parts.
     pub fn partial_counts(&self) -> Option<PartialCounts> {
         let mut sum = PartialCounts::default();
         for part in &self.opened.parts {
@@ -281,14 +283,15 @@ impl AsyncPartitionedTable {
         Some(sum)
     }
 
-    /// Fills an empty table from a sequence that ascends by key: each record goes to the part of
-    /// its key. The parts are loaded one after the other, and *each* appears at once or not at all
-    /// ([`AsyncTable::bulk_load`]); so if part N fails, those before it are loaded, those behind it
-    /// are as they were, and the error says so ([`PartitionError::PartlyLoaded`]). `progress` is
-    /// told of records of all parts together.
+    /// Loads an empty table from a sequence that ascends by key; each record goes to the part of
+    /// its key. The parts are loaded in order, and the records of *each* part appear at once or not
+    /// at all ([`AsyncTable::bulk_load`]). If part N fails, the parts before it are loaded, those
+    /// behind it are unchanged, and the error is [`PartitionError::PartlyLoaded`]. Calls `progress`
+    /// with the number of records of all parts together.
     ///
     /// # Errors
-    /// As for [`AsyncTable::bulk_load`]. That a part has records is found before any is loaded.
+    /// The same as those of [`AsyncTable::bulk_load`]. A part that has records is found before any
+    /// record is loaded.
     pub async fn bulk_load(
         &self,
         records: impl IntoIterator<Item = (u64, u64)>,
@@ -325,7 +328,7 @@ impl AsyncPartitionedTable {
         Ok(sum)
     }
 
-    /// No part has records.
+    /// Checks that no part has records.
     async fn check_empty(&self) -> Result<(), Error> {
         let parts = self.opened.parts.iter();
         let looks = parts.map(|part| async {
@@ -343,8 +346,8 @@ impl AsyncPartitionedTable {
     }
 }
 
-/// What was written to a part beyond its range ([`open_part`](crate::AsyncSession::open_part)) is
-/// no record of the table.
+/// Removes records beyond a part's range. They can be written to a part alone
+/// ([`open_part`](crate::AsyncSession::open_part)) and do not belong to the table.
 fn keep_up_to(high: u64, records: &mut Vec<(u64, u64)>) {
     if records.last().is_some_and(|(key, _)| *key > high) {
         records.truncate(records.partition_point(|(key, _)| *key <= high));

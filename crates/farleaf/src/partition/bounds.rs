@@ -1,12 +1,12 @@
-//! Which part has which keys (O2).
+//! Key ranges of a table's parts.
 
 use std::ops::RangeInclusive;
 
 use super::PART_COUNT_MAX;
 use crate::{Error, ErrorKind};
 
-/// Where the parts of a table meet: the first key of each but the first one, which begins at 0.
-/// The last one ends at `u64::MAX`.
+/// Bounds between the parts of a table: the first key of each part but the first, which begins at
+/// 0. The last part ends at `u64::MAX`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bounds(Vec<u64>);
 
@@ -19,7 +19,7 @@ fn bad(given: String, allowed: String) -> Error {
     .into()
 }
 
-/// O2: a table has two parts at least, and no more than [`PART_COUNT_MAX`].
+/// Checks that a table has between 2 and [`PART_COUNT_MAX`] parts.
 pub(super) fn check_part_count(part_count: usize) -> Result<(), Error> {
     if (2..=PART_COUNT_MAX).contains(&part_count) {
         return Ok(());
@@ -33,11 +33,11 @@ pub(super) fn check_part_count(part_count: usize) -> Result<(), Error> {
 }
 
 impl Bounds {
-    /// From the first key of each part but the first.
+    /// Creates bounds from the first key of each part but the first.
     ///
     /// # Errors
-    /// [`ErrorKind::BadOption`]: there is none or too many, the first is 0, or they do not ascend,
-    /// so that a part would have no keys.
+    /// [`ErrorKind::BadOption`]: there are no keys or too many, the first key is 0, or they do not
+    /// ascend, so that a part would be empty.
     pub fn new(first_keys: Vec<u64>) -> Result<Self, Error> {
         check_part_count(first_keys.len() + 1)?;
         if first_keys[0] == 0 {
@@ -55,21 +55,24 @@ impl Bounds {
         Ok(Self(first_keys))
     }
 
-    /// As many keys in each part, to one: good for keys that are anywhere.
+    /// Creates bounds between parts of equally many possible keys (differing by at most one), which
+    /// suits uniformly distributed keys.
     ///
     /// # Errors
-    /// [`ErrorKind::BadOption`]: there cannot be so many parts.
+    /// [`ErrorKind::BadOption`]: the number of parts is out of range.
     pub fn even(part_count: usize) -> Result<Self, Error> {
         check_part_count(part_count)?;
         let first_key = |part: usize| ((part as u128) << 64) / part_count as u128;
         Self::new((1..part_count).map(|part| first_key(part) as u64).collect())
     }
 
-    /// As many of these keys in each part, to one: keys that are to be loaded, or a sample of them,
-    /// in any order. Sorts them.
+    /// Creates bounds between parts that each have equally many of the given keys (differing by at
+    /// most one). The keys are those to be loaded or a sample of them, in any order; this sorts
+    /// them.
     ///
     /// # Errors
-    /// [`ErrorKind::BadOption`]: there cannot be so many parts, or there are not as many keys.
+    /// [`ErrorKind::BadOption`]: the number of parts is out of range, or larger than the number of
+    /// keys.
     pub fn of_sample(mut keys: Vec<u64>, part_count: usize) -> Result<Self, Error> {
         check_part_count(part_count)?;
         keys.sort_unstable();
@@ -85,26 +88,26 @@ impl Bounds {
         Self::new((1..part_count).map(first_key).collect())
     }
 
-    /// How many parts there are.
+    /// Returns the number of parts.
     pub fn part_count(&self) -> usize {
         self.0.len() + 1
     }
 
-    /// The first key of each part but the first.
+    /// Returns the first key of each part but the first.
     pub fn first_keys(&self) -> &[u64] {
         &self.0
     }
 
-    /// The part, from 0, that a key belongs to.
+    /// Returns the part, from 0, to which a key belongs.
     #[inline]
     pub fn part_of(&self, key: u64) -> usize {
         self.0.partition_point(|first_key| *first_key <= key)
     }
 
-    /// The keys of a part.
+    /// Returns the key range of a part.
     ///
     /// # Panics
-    /// There is no such part.
+    /// If the part does not exist.
     pub fn range(&self, part: usize) -> RangeInclusive<u64> {
         assert!(part <= self.0.len(), "there is no part {part}");
         let low = part.checked_sub(1).map_or(0, |before| self.0[before]);
@@ -117,7 +120,8 @@ impl Bounds {
 mod tests {
     use super::*;
 
-    /// Promise: parts tile all keys, and each key is in the part whose range has it.
+    /// Promise: the parts cover all keys without overlap, and each key is in the part whose range
+    /// contains it.
     #[test]
     fn every_key_is_in_one_part() {
         let all = [
@@ -145,7 +149,7 @@ mod tests {
         }
     }
 
-    /// Promise: even bounds are even, and those of a sample share it equally.
+    /// Promise: even bounds are even, and bounds of a sample divide it equally.
     #[test]
     fn shares_are_equal() {
         assert_eq!(Bounds::even(2).expect("good").first_keys(), [1 << 63]);
@@ -153,7 +157,7 @@ mod tests {
         assert_eq!(sample.expect("good").first_keys(), [9, 36]);
     }
 
-    /// Promise: what cannot be bounds is refused, and the message says why.
+    /// Promise: invalid bounds are rejected, and the error gives the reason.
     #[test]
     fn what_cannot_be_bounds_is_refused() {
         let told = |bounds: Result<Bounds, Error>| bounds.expect_err("refused").to_string();

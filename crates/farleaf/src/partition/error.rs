@@ -1,82 +1,82 @@
-//! What can go wrong with a table over several pools that cannot go wrong in one.
+//! Errors that only tables over several pools have.
 
 use thiserror::Error;
 
 use crate::Error;
 
-/// A table over several pools cannot be used, or one of its parts failed. Parts are numbered from
-/// 0, in the order of keys.
+/// Error of a table over several pools: it cannot be used, or an operation failed in one part.
+/// Parts are numbered from 0, in key order.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum PartitionError {
-    /// An operation failed in one part. Keys of other parts can be used as before.
+    /// An operation failed in one part. Keys of other parts remain usable.
     #[error("part {number} of table '{name}', in {pool}: {source}")]
     Part {
-        /// The table.
+        /// Name of the table.
         name: String,
-        /// Which part of it.
+        /// Number of the part.
         number: u16,
-        /// Where that is.
+        /// Address of the part's pool.
         pool: String,
-        /// What went wrong there.
+        /// Cause of the failure.
         source: Error,
     },
-    /// A part was to be used as a table by itself.
+    /// A part was opened as an ordinary table.
     #[error(
         "table '{name}' in {pool} is part {number} of {count} of a table over several pools: name \
          all of them, in the order of the parts"
     )]
     IsPart {
-        /// The table.
+        /// Name of the table.
         name: String,
-        /// The pool.
+        /// Address of the pool.
         pool: String,
-        /// Which part this is.
+        /// Number of the part.
         number: u16,
-        /// Of how many.
+        /// Number of parts of the table.
         count: u16,
     },
-    /// A table by itself was to be used as a part.
+    /// An ordinary table was opened as a part.
     #[error(
         "table '{name}' in {pool} is no part of a table over several pools: name {pool} alone, \
          without --part, or another table"
     )]
     NotPart {
-        /// The table.
+        /// Name of the table.
         name: String,
-        /// The pool.
+        /// Address of the pool.
         pool: String,
     },
-    /// There are not as many pools as parts.
+    /// The number of pools differs from the number of parts.
     #[error(
         "table '{name}' has {count} parts, each in another pool, and {given} pools were named: \
          name all of them, in the order of the parts ({pool} has part {number})"
     )]
     OtherCount {
-        /// The table.
+        /// Name of the table.
         name: String,
-        /// How many parts it has.
+        /// Number of parts of the table.
         count: u16,
-        /// How many pools were named.
+        /// Number of pools that were given.
         given: usize,
-        /// A pool that has a part.
+        /// Address of a pool that has a part.
         pool: String,
-        /// Which one.
+        /// Number of that part.
         number: u16,
     },
-    /// A pool stands in another part's place.
+    /// A pool was given at another part's position.
     #[error(
         "{pool} has part {number} of table '{name}' and was named in the place of part {place}: \
          name the pools in the order of the parts"
     )]
     OtherPlace {
-        /// The table.
+        /// Name of the table.
         name: String,
-        /// The pool.
+        /// Address of the pool.
         pool: String,
-        /// The part that it has.
+        /// Number of the part that the pool has.
         number: u16,
-        /// Where it stands.
+        /// Position at which the pool was given.
         place: usize,
     },
     /// The pools have parts of different tables of the same name.
@@ -86,47 +86,47 @@ pub enum PartitionError {
          table drop --part` drops one that is left over)"
     )]
     OtherTable {
-        /// The name.
+        /// Name of the tables.
         name: String,
-        /// A pool.
+        /// Address of a pool.
         first: String,
-        /// Another one, with a part of another table.
+        /// Address of another pool, with a part of another table.
         second: String,
     },
-    /// Parts do not meet: somebody has damaged the catalogs.
+    /// Two parts are not adjacent: the catalogs are corrupted.
     #[error(
         "the parts of table '{name}' do not meet: {pool} has keys from {low} on, where {expected} \
          should be the first; drop the table, and load it again"
     )]
     Gap {
-        /// The table.
+        /// Name of the table.
         name: String,
-        /// The pool.
+        /// Address of the pool.
         pool: String,
-        /// Where its part begins.
+        /// First key of the pool's part.
         low: u64,
-        /// Where it should.
+        /// Expected first key.
         expected: u64,
     },
-    /// No part has the largest keys: somebody has damaged the catalogs.
+    /// The last part does not end at the largest key: the catalogs are corrupted.
     #[error(
         "the parts of table '{name}' end at key {high}, in {pool}, and not at the largest one; \
          drop the table, and load it again"
     )]
     EndsEarly {
-        /// The table.
+        /// Name of the table.
         name: String,
-        /// The pool of the last part.
+        /// Address of the last part's pool.
         pool: String,
-        /// Where that ends.
+        /// Last key of the last part.
         high: u64,
     },
-    /// A pool cannot be looked at.
+    /// A pool cannot be read.
     #[error("in {pool}: {source}")]
     Pool {
-        /// The pool.
+        /// Address of the pool.
         pool: String,
-        /// What went wrong there.
+        /// Cause of the failure.
         source: Error,
     },
     /// Some pools have their part and some do not.
@@ -137,54 +137,54 @@ pub enum PartitionError {
          with the same pools) and make it again"
     )]
     HalfThere {
-        /// The table.
+        /// Name of the table.
         name: String,
-        /// Pools that have their part.
+        /// Addresses of the pools that have their part.
         present: String,
-        /// Pools that have not.
+        /// Addresses of the pools that do not.
         missing: String,
     },
-    /// A pool was named twice, by two addresses.
+    /// A pool was given twice, by two addresses.
     #[error("{first} and {second} are the same pool; a table has each of its parts in another one")]
     SamePool {
-        /// One address.
+        /// First address.
         first: String,
-        /// The other.
+        /// Second address.
         second: String,
     },
-    /// A table was not made, and what had been made of it could not be taken back.
+    /// A table could not be created, and the parts that had been created could not be dropped.
     #[error(
         "table '{name}' was not made ({why}), and what there is of it could not be dropped again: \
          {source}; `farleaf table drop`, with the same pools, drops it"
     )]
-    NotTakenBack {
-        /// The table.
+    CreationNotUndone {
+        /// Name of the table.
         name: String,
-        /// Why it was not made.
+        /// Reason why the table could not be created.
         why: String,
-        /// Why it is half there.
+        /// Reason why its parts could not be dropped.
         source: Error,
     },
-    /// A bulk load failed in one part, when others had been loaded: parts appear one after the
-    /// other, each at once.
+    /// A bulk load failed in one part after others had been loaded. Each part's records appear at
+    /// once, one part after the other.
     #[error(
         "the load failed in part {number} of table '{name}', in {pool}: {source}; the parts before \
          it are loaded, {loaded} records, those behind it are as they were, and of part {number} \
          all is there or nothing"
     )]
     PartlyLoaded {
-        /// The table.
+        /// Name of the table.
         name: String,
-        /// The part that failed.
+        /// Number of the part that failed.
         number: u16,
-        /// Where that is.
+        /// Address of that part's pool.
         pool: String,
-        /// Records in the parts before it, which are there.
+        /// Records in the parts before it, which are loaded.
         loaded: u64,
-        /// What went wrong.
+        /// Cause of the failure.
         source: Error,
     },
-    /// There is no number for a new table.
+    /// The system has no random number for a new table's identity.
     #[error("cannot draw a number for the table: {0}")]
     NoIdentity(std::io::Error),
 }

@@ -1,20 +1,19 @@
-//! One table over several pools: each pool has the keys of a range, and its home serves them.
+//! Tables over several pools: each pool has the keys of one range, and its home serves them.
 //!
-//! A pool is served by one home: it executes the calls of its `rpc` and `xstore` tables and trains
-//! the models of the latter. A table that is to have more than one server has a *part* in each of
-//! several pools, cut by key (XStore, section 5). A part is an ordinary table of its pool, so every
-//! search layer, fabric and recovery is what it is without: what is added is which part has a key,
-//! and that all who open the table agree on that (rules O1 to O7, `docs/partitions.md`).
+//! A pool has one home, which executes the calls of its `rpc` and `xstore` tables and trains the
+//! models of the latter. A table that needs more than one server has a *part* in each of several
+//! pools, divided by key (XStore, section 5). A part is an ordinary table of its pool, so search
+//! layers, fabrics and recovery work unchanged. This module adds the bounds between the parts, and
+//! checks that all clients of a table agree on them (docs/explanation/partitions.md).
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
-//! | [`bounds`] | which part has which keys |
-//! | [`agreement`] | whether what lies in the pools is one whole table |
+//! | [`bounds`] | key ranges of the parts |
+//! | [`agreement`] | check that the parts found in the pools form one complete table |
 //! | [`pool`] | the pools |
-//! | [`session`] | making, opening, listing and dropping |
-//! | [`asynchronous`], [`table`], [`scan`] | the operations: as futures, as calls, as an iterator |
-//! | [`together`] | futures of all parts under way at once |
-//! | [`error`] | what can go wrong that cannot in one pool |
+//! | [`session`] | creating, opening, listing and dropping tables |
+//! | [`asynchronous`], [`table`], [`scan`] | operations: futures, blocking calls, iterator |
+//! | [`error`] | errors that only tables over several pools have |
 
 mod agreement;
 mod asynchronous;
@@ -24,7 +23,6 @@ mod pool;
 mod scan;
 mod session;
 mod table;
-mod together;
 
 pub use agreement::{ListedPartition, PartitionedInfo};
 pub use asynchronous::AsyncPartitionedTable;

@@ -1,4 +1,4 @@
-//! The pools that a table is over.
+//! Pools over which a table is partitioned.
 
 use std::sync::Arc;
 
@@ -7,11 +7,11 @@ use super::{PartitionError, PartitionedSession};
 use crate::options::SessionOptions;
 use crate::{ConnectOptions, Error, ErrorKind, Pool, Session};
 
-/// The most parts that a table has.
+/// Largest number of parts of a table.
 pub const PART_COUNT_MAX: usize = 256;
 
-/// Several pools, each of which has a part of the same tables, in the order of the parts. Clones
-/// are the same pools.
+/// Several pools, in the order of the parts; each has one part of every table. Clones share the
+/// same pools.
 ///
 /// ```
 /// use farleaf::{Bounds, PartitionedPool, Pool, TableOptions};
@@ -36,19 +36,20 @@ impl PartitionedPool {
     /// Opens pools by their addresses ([`Pool::open`]).
     ///
     /// # Errors
-    /// As for [`Pool::open`]; there are fewer than 2 or more than [`PART_COUNT_MAX`], or one twice.
+    /// The same as those of [`Pool::open`]; also if there are fewer than 2 or more than
+    /// [`PART_COUNT_MAX`] addresses, or one twice.
     pub fn open(addresses: &[&str]) -> Result<Self, Error> {
         Self::open_with(addresses, &ConnectOptions::default())
     }
 
-    /// [`open`](Self::open), with what pools on the network want to know, the same for all.
+    /// Opens pools like [`open`](Self::open), with the same options for all pools on the network.
     ///
     /// # Errors
-    /// As for [`open`](Self::open) and [`Pool::open_with`].
+    /// The same as those of [`open`](Self::open) and [`Pool::open_with`].
     pub fn open_with(addresses: &[&str], options: &ConnectOptions) -> Result<Self, Error> {
         check_part_count(addresses.len())?;
         for (place, address) in addresses.iter().enumerate() {
-            // Each `mem:` is a new one.
+            // Each `mem:` is a new pool, so it may occur several times.
             if *address != "mem:" && addresses[..place].contains(address) {
                 return Err(ErrorKind::BadOption {
                     option: "pool",
@@ -63,10 +64,10 @@ impl PartitionedPool {
         Self::new(pools?)
     }
 
-    /// Pools that are open already.
+    /// Combines pools that are already open.
     ///
     /// # Errors
-    /// There are fewer than 2 or more than [`PART_COUNT_MAX`], or one twice.
+    /// There are fewer than 2 or more than [`PART_COUNT_MAX`] pools, or one twice.
     pub fn new(pools: Vec<Pool>) -> Result<Self, Error> {
         check_part_count(pools.len())?;
         for (place, pool) in pools.iter().enumerate() {
@@ -82,24 +83,24 @@ impl PartitionedPool {
         Ok(Self(pools))
     }
 
-    /// The pools, in the order of the parts.
+    /// Returns the pools, in the order of the parts.
     pub fn pools(&self) -> &[Pool] {
         &self.0
     }
 
-    /// Registers a session in each: one thread's way into all of them.
+    /// Registers a session in each pool: the access of one thread to all of them.
     ///
     /// # Errors
-    /// A memory node cannot be reached, or has no session left.
+    /// A memory node cannot be reached, or has no free session.
     pub fn session(&self) -> Result<PartitionedSession, Error> {
         self.session_with(&SessionOptions::default())
     }
 
-    /// [`session`](Self::session), with options, the same for all; a metadata budget is one for
-    /// each part.
+    /// Registers sessions like [`session`](Self::session), with the same options for all pools; a
+    /// metadata budget applies to each part separately.
     ///
     /// # Errors
-    /// As for [`session`](Self::session).
+    /// The same as those of [`session`](Self::session).
     pub fn session_with(&self, options: &SessionOptions) -> Result<PartitionedSession, Error> {
         let sessions = self.0.iter().map(|pool| pool.session_with(options));
         let sessions: Result<Vec<Session>, Error> = sessions.collect();

@@ -1,4 +1,4 @@
-//! Records of a table over several pools in order.
+//! Iterator over the records of a table over several pools.
 
 use std::ops::RangeBounds;
 
@@ -6,12 +6,12 @@ use super::AsyncPartitionedTable;
 use crate::Error;
 use crate::scan::{Scan, ends};
 
-/// Records of a table over several pools in ascending order, read ahead piece by piece, part after
-/// part. It ends after an error.
+/// Iterator over records of a table over several pools in ascending order. It reads them in
+/// batches, part after part, and ends after an error.
 #[derive(Debug)]
 pub struct PartitionedScan {
     table: AsyncPartitionedTable,
-    /// Of this part.
+    /// Number of the part that `scan` reads.
     number: usize,
     current: Scan,
     /// Largest key to return.
@@ -41,7 +41,8 @@ impl PartitionedScan {
         }
     }
 
-    /// Goes on with the next part; `false` if none can have more.
+    /// Continues with the next part; returns `false` if no other part can have records of the
+    /// range.
     fn enter_next_part(&mut self) -> bool {
         let bounds = &self.table.info().bounds;
         let high = *bounds.range(self.number).end();
@@ -54,7 +55,7 @@ impl PartitionedScan {
     }
 }
 
-/// The records of a part from `from` on, up to `last` or the end of the part.
+/// Returns the records of a part from `from` to `last` or the end of the part.
 fn scan_of_part(
     table: &AsyncPartitionedTable,
     number: usize,

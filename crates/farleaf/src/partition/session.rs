@@ -1,22 +1,22 @@
-//! Making, opening, listing and dropping tables over several pools (O3 to O6).
+//! Creating, opening, listing and dropping tables over several pools
+//! (docs/explanation/partitions.md).
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::future::Future;
 use std::rc::Rc;
 
-use farleaf_executor::{Completions, block_on};
+use farleaf_executor::{AllCompletions, Completions, block_on, together};
 use farleaf_fabric::{Cost, KindCounters, OperationKind};
-use farleaf_region::part::{PartRecord, PartitionedTableId};
+use farleaf_pool::part::{PartRecord, PartitionedTableId};
 
-use super::agreement::{Found, ListedPartition};
-use super::together::{AllCompletions, together};
+use super::agreement::{FoundParts, ListedPartition};
 use super::{AsyncPartitionedTable, Bounds, PartitionError, PartitionedTable};
 use crate::options::{TableInfo, TableOptions};
 use crate::table::Table;
 use crate::{Error, ErrorKind, Session};
 
-/// A session in each pool, and what their operations cost together.
+/// Sessions in all pools, and the combined cost of their operations.
 #[derive(Debug)]
 pub(super) struct Sessions {
     pub(super) all: Vec<Session>,
@@ -29,10 +29,10 @@ impl Sessions {
     }
 
     pub(super) fn drive<F: Future>(&self, future: F) -> F::Output {
-        block_on(future, AllCompletions::new(&self.all))
+        block_on(future, AllCompletions::new(&self.all, Session::completions))
     }
 
-    /// The same failure, with the part that it is of.
+    /// Adds the part to an error.
     #[cold]
     pub(super) fn in_part(&self, name: &str, number: usize, source: Error) -> Error {
         PartitionError::Part {
@@ -45,7 +45,8 @@ impl Sessions {
     }
 }
 
-/// One thread's way into several pools: a session in each. Tables opened through it keep it alive.
+/// Access of one thread to several pools: a session in each. Tables opened through it keep it
+/// alive.
 #[derive(Debug)]
 pub struct PartitionedSession(Rc<Sessions>);
 
@@ -56,13 +57,12 @@ impl PartitionedSession {
         Self(Rc::new(Sessions { all, last_cost }))
     }
 
-    /// Makes an empty table, a part in each pool, and opens it.
+    /// Creates an empty table with a part in each pool, and opens it.
     ///
     /// # Errors
-    /// As for [`Session::create_table`], with the part where it failed: what had been made is
-    /// dropped again then, or the error says that it could not be
-    /// ([`PartitionError::NotTakenBack`]). There are not as many parts as pools
-    /// ([`ErrorKind::BadOption`]).
+    /// The same as those of [`Session::create_table`], with the part that failed. The parts created
+    /// before are dropped again, or the error is [`PartitionError::CreationNotUndone`].
+    /// [`ErrorKind::BadOption`]: the number of parts differs from the number of pools.
     pub fn create_table(
         &self,
         name: &str,
@@ -72,42 +72,42 @@ impl PartitionedSession {
         self.block_on(self.create(name, options, bounds))
     }
 
-    /// Opens a table, when what the pools have of it agrees (O5). All parts at once, each of which
-    /// costs what [`Session::open_table`] does.
+    /// Opens a table if its parts in the pools agree. Opens all parts at once, each at the cost of
+    /// [`Session::open_table`].
     ///
     /// # Errors
-    /// As for [`Session::open_table`]; the pools have not all parts of one table, each in its
-    /// place, and [`PartitionError`] says what they have.
+    /// The same as those of [`Session::open_table`]; also a [`PartitionError`] if the pools do not
+    /// have all parts of one table, each in the right pool.
     pub fn open_table(&self, name: &str) -> Result<PartitionedTable, Error> {
         self.block_on(self.open(name))
     }
 
-    /// Drops a table, all its parts, or what there is of one that is half there.
+    /// Drops all parts of a table, also of an incomplete one.
     ///
     /// # Errors
-    /// There is none of it, or what there is are not parts of one table, each in its place. A part
-    /// could not be dropped: those before it are still there, and it can be tried again.
+    /// No part exists, or the existing ones do not belong to one table or are in the wrong pools.
+    /// If a part could not be dropped, those before it still exist, and dropping can be retried.
     pub fn drop_table(&self, name: &str) -> Result<(), Error> {
         self.block_on(self.drop_parts(name))
     }
 
-    /// All tables over several pools of which any of these has a part, by name; those that these
-    /// pools cannot open as they were named, with the reason. Tables of a pool by itself are not
-    /// among them ([`Session::list_tables`]).
+    /// Returns all tables over several pools of which at least one of these pools has a part, by
+    /// name. Tables that these pools, in this order, cannot open are listed with the reason.
+    /// Ordinary tables are not listed ([`Session::list_tables`]).
     ///
     /// # Errors
-    /// The fabric failed, or a catalog is damaged.
+    /// The fabric failed, or a catalog is corrupted.
     pub fn list_tables(&self) -> Result<Vec<ListedPartition>, Error> {
         self.block_on(self.list())
     }
 
-    /// The sessions, in the order of the parts.
+    /// Returns the sessions, in the order of the parts.
     pub fn sessions(&self) -> &[Session] {
         &self.0.all
     }
 
-    /// What operations of this kind have cost in all pools (F9). One on several parts, as a scan
-    /// over a bound, counts in each.
+    /// Returns the cost of operations of this kind in all pools (FABRIC-9). An operation on several
+    /// parts, such as a scan over a bound, counts in each.
     pub fn counters(&self, kind: OperationKind) -> KindCounters {
         let mut sum = KindCounters::default();
         for session in &self.0.all {
@@ -116,28 +116,28 @@ impl PartitionedSession {
         sum
     }
 
-    /// What the get, `multi_get`, write, `scan_into` or estimate that ended last has cost, in all
-    /// pools together: round trips to several pools at once are counted each. With several under
-    /// way, it is the right one directly after the await that ended it. Of iterators, loads and
-    /// statistics [`counters`](Self::counters) tell.
+    /// Returns the cost of the get, `multi_get`, write, `scan_into` or estimate that ended last, in
+    /// all pools together. Concurrent round trips to several pools all count. With several
+    /// unfinished operations, it is the right one directly after the await that ended it. For
+    /// iterators, loads and statistics see [`counters`](Self::counters).
     pub fn last_cost(&self) -> Cost {
         self.0.last_cost.get()
     }
 
-    /// Where the completions of all pools come from, for whoever drives many futures at once.
+    /// Returns the completions of all pools, for callers that drive many futures concurrently.
     pub fn completions(&self) -> impl Completions {
-        AllCompletions::new(&self.0.all)
+        AllCompletions::new(&self.0.all, Session::completions)
     }
 
-    /// Runs a future of its tables to its end.
+    /// Runs a future of this session's tables to completion.
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
         self.0.drive(future)
     }
 
-    /// Closes the sessions if nothing else keeps them alive, and tells whether that went well.
+    /// Closes the sessions if nothing else keeps them alive, and returns the result.
     ///
     /// # Errors
-    /// The first that [`Session::close`] has; all are closed as far as they can be.
+    /// The first error of [`Session::close`]; the other sessions are closed as far as possible.
     pub fn close(self) -> Result<(), Error> {
         let Some(sessions) = Rc::into_inner(self.0) else {
             return Ok(());
@@ -149,7 +149,7 @@ impl PartitionedSession {
         closed
     }
 
-    /// O3, O4.
+    /// Creates the parts in order; drops them again if one cannot be created.
     async fn create(
         &self,
         name: &str,
@@ -166,7 +166,8 @@ impl PartitionedSession {
             .into());
         }
         let table = draw_id()?;
-        // In the order of the parts: of two that make a table of this name, one finds part 0 taken.
+        // In the order of the parts, so that only one of several creators of the same name gets
+        // part 0.
         for number in 0..count {
             let range = bounds.range(number);
             let part = PartRecord {
@@ -179,15 +180,15 @@ impl PartitionedSession {
             let session = self.0.all[number].asynchronous();
             if let Err(error) = session.create_part(name, options, part).await {
                 let error = self.creation_failed(name, (table, number), error).await;
-                return Err(self.take_back(name, (table, number), error).await);
+                return Err(self.undo_creation(name, (table, number), error).await);
             }
         }
-        // Somebody may have dropped the first parts before the last ones were there (O6).
+        // The first parts may have been dropped before the last ones existed.
         let opened = self.open(name).await;
         match opened {
             Ok(made) if made.info().id == table => return Ok(made),
-            Err(error) if !error.is_no_whole_table() => {
-                return Err(self.take_back(name, (table, count - 1), error).await);
+            Err(error) if !error.is_incomplete_table() => {
+                return Err(self.undo_creation(name, (table, count - 1), error).await);
             }
             _ => {}
         }
@@ -195,10 +196,10 @@ impl PartitionedSession {
             name: name.to_owned(),
         };
         let made = (table, count - 1);
-        Err(self.take_back(name, made, dropped.into()).await)
+        Err(self.undo_creation(name, made, dropped.into()).await)
     }
 
-    /// Why a part could not be made.
+    /// Returns the reason why a part could not be created.
     async fn creation_failed(
         &self,
         name: &str,
@@ -220,8 +221,8 @@ impl PartitionedSession {
         self.0.in_part(name, number, error)
     }
 
-    /// O4: drops what was made of a table, up to a part, as making it has failed.
-    async fn take_back(
+    /// Drops the parts of a table whose creation failed, in reverse order, up to a given part.
+    async fn undo_creation(
         &self,
         name: &str,
         (table, last): (PartitionedTableId, usize),
@@ -235,7 +236,7 @@ impl PartitionedSession {
         }
         match failed {
             None => error,
-            Some(source) => PartitionError::NotTakenBack {
+            Some(source) => PartitionError::CreationNotUndone {
                 name: name.to_owned(),
                 why: error.to_string(),
                 source,
@@ -244,7 +245,7 @@ impl PartitionedSession {
         }
     }
 
-    /// Drops a part of this very table, if it is there.
+    /// Drops a part of this very table, if it exists.
     async fn drop_part(
         &self,
         name: &str,
@@ -257,7 +258,7 @@ impl PartitionedSession {
         }
     }
 
-    /// O5.
+    /// Opens all parts after checking that they form one complete table.
     async fn open(&self, name: &str) -> Result<PartitionedTable, Error> {
         let sessions = self.0.all.iter();
         let open = sessions.map(|session| session.asynchronous().open_part(name));
@@ -278,29 +279,29 @@ impl PartitionedSession {
         Ok(PartitionedTable::new(table))
     }
 
-    fn found<'a>(&'a self, name: &'a str, tables: Vec<Option<TableInfo>>) -> Found<'a> {
+    fn found<'a>(&'a self, name: &'a str, tables: Vec<Option<TableInfo>>) -> FoundParts<'a> {
         let pools = (0..self.0.all.len()).map(|number| self.0.address(number));
-        Found {
+        FoundParts {
             name,
             pools: pools.collect(),
             tables,
         }
     }
 
-    /// What each pool has of this name. One round trip, all pools at once.
-    async fn look<'a>(&'a self, name: &'a str) -> Result<Found<'a>, Error> {
+    /// Looks the name up in all pools. Costs one round trip, all pools at once.
+    async fn find_parts<'a>(&'a self, name: &'a str) -> Result<FoundParts<'a>, Error> {
         let sessions = self.0.all.iter();
-        let look = sessions.map(|session| session.asynchronous().look_up(name));
+        let find_parts = sessions.map(|session| session.asynchronous().look_up(name));
         let mut tables = Vec::new();
-        for (number, table) in together(look).await.into_iter().enumerate() {
+        for (number, table) in together(find_parts).await.into_iter().enumerate() {
             tables.push(table.map_err(|error| self.0.in_part(name, number, error))?);
         }
         Ok(self.found(name, tables))
     }
 
-    /// O6.
+    /// Drops parts in reverse order until no pool has one of this identity.
     async fn drop_parts(&self, name: &str) -> Result<(), Error> {
-        let mut found = self.look(name).await?;
+        let mut found = self.find_parts(name).await?;
         let table = found.check_places()?;
         loop {
             let is_of = |part: PartRecord| part.table == table;
@@ -310,12 +311,12 @@ impl PartitionedSession {
             if there.iter().all(|is_there| !is_there) {
                 return Ok(());
             }
-            // In the other order than they are made: the name is free when all are gone.
+            // In reverse order of creation, so that the name is free only when all parts are gone.
             for number in (0..there.len()).rev().filter(|number| there[*number]) {
                 self.drop_part(name, (table, number)).await?;
             }
-            // Whoever is making it just now may have made more of it.
-            found = self.look(name).await?;
+            // A concurrent creator may have created more parts.
+            found = self.find_parts(name).await?;
         }
     }
 
@@ -345,13 +346,13 @@ impl PartitionedSession {
     }
 }
 
-/// An identity that no other table has had.
+/// Draws a random identity that no other table has.
 fn draw_id() -> Result<PartitionedTableId, Error> {
     let mut bytes = [0; 8];
     let flags = rustix::rand::GetRandomFlags::empty();
-    // Up to 256 bytes the system gives all or nothing.
+    // The system returns up to 256 bytes completely or not at all.
     rustix::io::retry_on_intr(|| rustix::rand::getrandom(&mut bytes, flags))
         .map_err(|error| PartitionError::NoIdentity(error.into()))?;
-    // 0 is no identity.
+    // 0 is not a valid identity.
     Ok(PartitionedTableId(u64::from_le_bytes(bytes).max(1)))
 }

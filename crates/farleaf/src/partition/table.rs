@@ -1,4 +1,4 @@
-//! The operations of a table over several pools, as blocking calls.
+//! Operations of a table over several pools, as blocking calls.
 
 use std::ops::RangeBounds;
 
@@ -9,8 +9,8 @@ use super::{AsyncPartitionedTable, PartitionedInfo, PartitionedScan};
 use crate::table::{Insertion, Swap, Table, Update};
 use crate::{Error, PartialCounts, TableStats};
 
-/// An ordered map from u64 keys to u64 values over several pools, each of which has the keys of a
-/// range: a session in each of them, and one handle.
+/// Ordered map from u64 keys to u64 values over several pools, each of which has one key range. It
+/// uses one session in each pool.
 #[derive(Clone, Debug)]
 pub struct PartitionedTable(AsyncPartitionedTable);
 
@@ -19,22 +19,22 @@ impl PartitionedTable {
         Self(table)
     }
 
-    /// The same operations as futures.
+    /// Returns the same operations as futures.
     pub fn asynchronous(&self) -> &AsyncPartitionedTable {
         &self.0
     }
 
-    /// What there is to know of the table without looking into it.
+    /// Returns the properties that are known without reading the table.
     pub fn info(&self) -> &PartitionedInfo {
         self.0.info()
     }
 
-    /// The parts, in order: each the table of its pool.
+    /// Returns the parts in key order, each a table of its pool.
     pub fn parts(&self) -> &[Table] {
         self.0.parts()
     }
 
-    /// An operation on a key, by the table that has it: waits for that pool alone.
+    /// Executes an operation on the key's part, waiting only for that pool.
     #[inline]
     fn by_part<R>(
         &self,
@@ -46,67 +46,68 @@ impl PartitionedTable {
         self.0.ended(number, result)
     }
 
-    /// See [`AsyncPartitionedTable::get`].
+    /// Returns the value of a key; see [`AsyncPartitionedTable::get`].
     ///
     /// # Errors
-    /// See [`AsyncPartitionedTable::get`].
+    /// The same as those of [`AsyncPartitionedTable::get`].
     #[inline]
     pub fn get(&self, key: u64) -> Result<Option<u64>, Error> {
         self.by_part(key, |part| part.get(key))
     }
 
-    /// See [`AsyncPartitionedTable::multi_get`].
+    /// Returns the values of many keys; see [`AsyncPartitionedTable::multi_get`].
     ///
     /// # Errors
-    /// See [`AsyncPartitionedTable::multi_get`].
+    /// The same as those of [`AsyncPartitionedTable::multi_get`].
     pub fn multi_get(&self, keys: &[u64]) -> Result<Vec<Option<u64>>, Error> {
         self.0.sessions().drive(self.0.multi_get(keys))
     }
 
-    /// See [`AsyncPartitionedTable::multi_get_into`].
+    /// Reads the values of many keys into a vector; see [`AsyncPartitionedTable::multi_get_into`].
     ///
     /// # Errors
-    /// See [`AsyncPartitionedTable::multi_get_into`].
+    /// The same as those of [`AsyncPartitionedTable::multi_get_into`].
     pub fn multi_get_into(&self, keys: &[u64], values: &mut Vec<Option<u64>>) -> Result<(), Error> {
         self.0.sessions().drive(self.0.multi_get_into(keys, values))
     }
 
-    /// See [`AsyncPartitionedTable::put`].
+    /// Writes a key and returns its previous value; see [`AsyncPartitionedTable::put`].
     ///
     /// # Errors
-    /// See [`AsyncPartitionedTable::put`].
+    /// The same as those of [`AsyncPartitionedTable::put`].
     pub fn put(&self, key: u64, value: u64) -> Result<Option<u64>, Error> {
         self.by_part(key, |part| part.put(key, value))
     }
 
-    /// See [`AsyncPartitionedTable::insert`].
+    /// Writes a key if it is absent; see [`AsyncPartitionedTable::insert`].
     ///
     /// # Errors
-    /// See [`AsyncPartitionedTable::insert`].
+    /// The same as those of [`AsyncPartitionedTable::insert`].
     pub fn insert(&self, key: u64, value: u64) -> Result<Insertion, Error> {
         self.by_part(key, |part| part.insert(key, value))
     }
 
-    /// See [`AsyncPartitionedTable::update`].
+    /// Writes a key if it is present; see [`AsyncPartitionedTable::update`].
     ///
     /// # Errors
-    /// See [`AsyncPartitionedTable::update`].
+    /// The same as those of [`AsyncPartitionedTable::update`].
     pub fn update(&self, key: u64, value: u64) -> Result<Update, Error> {
         self.by_part(key, |part| part.update(key, value))
     }
 
-    /// See [`AsyncPartitionedTable::delete`].
+    /// Removes a key and returns its value; see [`AsyncPartitionedTable::delete`].
     ///
     /// # Errors
-    /// See [`AsyncPartitionedTable::delete`].
+    /// The same as those of [`AsyncPartitionedTable::delete`].
     pub fn delete(&self, key: u64) -> Result<Option<u64>, Error> {
         self.by_part(key, |part| part.delete(key))
     }
 
-    /// See [`AsyncPartitionedTable::compare_and_swap`].
+    /// Replaces a key's value if it is the expected one; see
+    /// [`AsyncPartitionedTable::compare_and_swap`].
     ///
     /// # Errors
-    /// See [`AsyncPartitionedTable::compare_and_swap`].
+    /// The same as those of [`AsyncPartitionedTable::compare_and_swap`].
     pub fn compare_and_swap(
         &self,
         key: u64,
@@ -116,10 +117,10 @@ impl PartitionedTable {
         self.by_part(key, |part| part.compare_and_swap(key, expected, new))
     }
 
-    /// See [`AsyncPartitionedTable::scan_into`].
+    /// Reads records in key order into a vector; see [`AsyncPartitionedTable::scan_into`].
     ///
     /// # Errors
-    /// See [`AsyncPartitionedTable::scan_into`].
+    /// The same as those of [`AsyncPartitionedTable::scan_into`].
     pub fn scan_into(
         &self,
         from: u64,
@@ -130,30 +131,30 @@ impl PartitionedTable {
         self.0.sessions().drive(scan)
     }
 
-    /// The first `limit` records from `from` on, ascending, over bounds, read as they are asked
-    /// for. Not a snapshot (D9).
+    /// Returns an iterator over the first `limit` records from `from` on, ascending, across parts,
+    /// which reads on demand and is not a snapshot (LEAF-9).
     pub fn scan(&self, from: u64, limit: usize) -> PartitionedScan {
         PartitionedScan::new(self.0.clone(), from, u64::MAX, limit)
     }
 
-    /// The records with keys in a range, ascending, over bounds, read as they are asked for. Not a
-    /// snapshot (D9).
+    /// Returns an iterator over the records of a key range, ascending, across parts, which reads on
+    /// demand and is not a snapshot (LEAF-9).
     pub fn range(&self, range: impl RangeBounds<u64>) -> PartitionedScan {
         PartitionedScan::of_range(self.0.clone(), &range)
     }
 
-    /// See [`AsyncPartitionedTable::len_estimate`].
+    /// Estimates the number of records; see [`AsyncPartitionedTable::len_estimate`].
     ///
     /// # Errors
-    /// See [`AsyncPartitionedTable::len_estimate`].
+    /// The same as those of [`AsyncPartitionedTable::len_estimate`].
     pub fn len_estimate(&self) -> Result<u64, Error> {
         self.0.sessions().drive(self.0.len_estimate())
     }
 
-    /// See [`AsyncPartitionedTable::bulk_load`].
+    /// Loads records in key order into an empty table; see [`AsyncPartitionedTable::bulk_load`].
     ///
     /// # Errors
-    /// See [`AsyncPartitionedTable::bulk_load`].
+    /// The same as those of [`AsyncPartitionedTable::bulk_load`].
     pub fn bulk_load(
         &self,
         records: impl IntoIterator<Item = (u64, u64)>,
@@ -163,37 +164,39 @@ impl PartitionedTable {
         self.0.sessions().drive(load)
     }
 
-    /// What [`Table::stats`] tells of each part, in order.
+    /// Returns the [`Table::stats`] of each part, in order.
     ///
     /// # Errors
-    /// As for [`Table::stats`].
+    /// The same as those of [`Table::stats`].
     pub fn stats(&self) -> Result<Vec<TableStats>, Error> {
         let parts = self.0.parts().iter().enumerate();
         let stats = parts.map(|(number, part)| self.0.ended(number, part.stats()));
         stats.collect()
     }
 
-    /// Bytes of far memory that are the table's, in all pools.
+    /// Returns the bytes of far memory that the table owns in all pools.
     ///
     /// # Errors
-    /// As for [`Table::memory_bytes`].
+    /// The same as those of [`Table::memory_bytes`].
     pub fn memory_bytes(&self) -> Result<u64, Error> {
         let parts = self.0.parts().iter().enumerate();
         let sizes = parts.map(|(number, part)| self.0.ended(number, part.memory_bytes()));
         sizes.sum()
     }
 
-    /// See [`AsyncPartitionedTable::hint_counters`].
+    /// Returns how often this session's hints were wrong; see
+    /// [`AsyncPartitionedTable::hint_counters`].
     pub fn hint_counters(&self) -> HintCounters {
         self.0.hint_counters()
     }
 
-    /// See [`AsyncPartitionedTable::metadata_bytes`].
+    /// Returns the session's bytes of metadata; see [`AsyncPartitionedTable::metadata_bytes`].
     pub fn metadata_bytes(&self) -> u64 {
         self.0.metadata_bytes()
     }
 
-    /// See [`AsyncPartitionedTable::partial_counts`].
+    /// Returns fetches and evictions under a metadata budget; see
+    /// [`AsyncPartitionedTable::partial_counts`].
     pub fn partial_counts(&self) -> Option<PartialCounts> {
         self.0.partial_counts()
     }

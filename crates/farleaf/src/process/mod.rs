@@ -1,40 +1,42 @@
-//! What a process does for all its sessions: heartbeats, and following what was taken away (D7).
+//! Background work of a process for all its sessions: heartbeats, and publishing which sequence
+//! numbers they have seen (LEAF-7).
 //!
-//! - **P1.** A session notes, before an operation reads anything, the sequence number at which its
-//!   oldest unfinished operation began; between operations it notes "idle".
-//! - **P2.** The process thread sees a new sequence number, stores it where the sessions look,
-//!   makes every thread of the process pass a full memory barrier, and only then reads the notes.
-//!   So an operation either was noted before, or will see the new number when it begins.
-//! - **P3.** It publishes for each session the smaller of its note and the number. Idle sessions
-//!   are so caught up without doing anything.
-//! - **P4.** An operation that sees a new number as it begins first looks which of the session's
-//!   tables were dropped, and gives back what it leased for them.
+//! - **Notes.** Before an operation reads anything, its session notes the sequence number at which
+//!   its oldest unfinished operation began. Between operations it notes "idle".
+//! - **Barrier.** The process thread reads a new sequence number and stores it for the sessions.
+//!   Then it makes every thread of the process pass a full memory barrier, and only then reads the
+//!   notes. Therefore an operation either had noted its number before, or sees the new number when
+//!   it begins.
+//! - **Publication.** The thread publishes for each session the smaller of its note and the number.
+//!   Idle sessions thereby catch up without doing anything.
+//! - **Dropped tables.** An operation that sees a new number at its begin first checks which of the
+//!   session's tables were dropped. It returns the memory that the session leased for them.
 
-mod keeper;
+mod publisher;
 mod thread;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use farleaf_base::{OwnerWord, SequenceNumber};
 use farleaf_executor::backoff;
-use farleaf_types::{OwnerWord, SequenceNumber};
 
-pub use keeper::{Barrier, ProcessKeeper};
+pub use publisher::{Barrier, SequencePublisher};
 pub(crate) use thread::ProcessThread;
 
-/// The note of a session without unfinished operations.
+/// Note of a session without unfinished operations.
 const IDLE: u64 = u64::MAX;
 
-/// What a session shares with its process's thread.
+/// Note that a session shares with its process's thread.
 #[derive(Debug)]
 pub(crate) struct SessionNote {
     pub(crate) owner: OwnerWord,
-    /// P1.
+    /// Sequence number at which the oldest unfinished operation began, or [`IDLE`].
     oldest_unfinished: AtomicU64,
 }
 
 impl SessionNote {
-    /// The note of a session that does nothing yet.
+    /// Creates the note of an idle session.
     pub(crate) fn idle(owner: OwnerWord) -> Self {
         Self {
             owner,
@@ -42,19 +44,19 @@ impl SessionNote {
         }
     }
 
-    /// P1: notes at which number the oldest unfinished operation began.
+    /// Notes the sequence number at which the oldest unfinished operation began.
     #[inline]
     pub(crate) fn set_oldest(&self, sequence: SequenceNumber) {
         self.oldest_unfinished.store(sequence.0, Ordering::Release);
     }
 
-    /// P1: notes that no operation is unfinished.
+    /// Notes that the session has no unfinished operation.
     #[inline]
     pub(crate) fn set_idle(&self) {
         self.oldest_unfinished.store(IDLE, Ordering::Release);
     }
 
-    /// What is noted; `None`: idle.
+    /// Returns the noted sequence number; `None` if the session is idle.
     #[cfg(test)]
     pub(crate) fn oldest(&self) -> Option<SequenceNumber> {
         let noted = self.oldest_unfinished.load(Ordering::Acquire);
@@ -62,18 +64,18 @@ impl SessionNote {
     }
 }
 
-/// What all sessions of a process read.
+/// Data of a process that all its sessions read.
 #[derive(Debug, Default)]
 pub(crate) struct ProcessNote {
-    /// P2: the last sequence number that the process has seen.
+    /// Last sequence number that the process has seen.
     sequence: AtomicU64,
-    /// Whether the kernel cannot make threads pass a barrier, so that each operation must by
-    /// itself.
+    /// Set if the kernel cannot make threads pass a barrier, so that each operation must execute a
+    /// fence itself.
     needs_fence: AtomicBool,
 }
 
 impl ProcessNote {
-    /// The number at which an operation begins that has just been noted (P2).
+    /// Returns the number at which an operation begins. Call it after the operation's note.
     #[inline]
     pub(crate) fn sequence_after_note(&self) -> SequenceNumber {
         if self.needs_fence.load(Ordering::Relaxed) {
@@ -84,41 +86,41 @@ impl ProcessNote {
         SequenceNumber(self.sequence.load(Ordering::Acquire))
     }
 
-    /// The process sees a number, as its thread would (P2).
+    /// Stores a number that the process has seen, as its thread would.
     #[cfg(test)]
     pub(crate) fn see(&self, sequence: SequenceNumber) {
         self.sequence.store(sequence.0, Ordering::SeqCst);
     }
 }
 
-/// What the sessions of a process and its thread share.
+/// Data that the sessions of a process and its thread share.
 #[derive(Debug, Default)]
-pub(crate) struct Process {
+pub(crate) struct ProcessState {
     pub(crate) note: Arc<ProcessNote>,
-    followed: Arc<Mutex<Followed>>,
+    followed: Arc<Mutex<PublishedSessions>>,
 }
 
-/// The sessions that are followed for.
+/// Sessions for which the thread publishes.
 #[derive(Debug, Default)]
-struct Followed {
+struct PublishedSessions {
     sessions: Vec<Arc<SessionNote>>,
-    /// Words are being written for sessions of the list as it was.
+    /// Set while words are being written for the sessions of an earlier list.
     is_publishing: bool,
 }
 
-impl Process {
-    fn followed(&self) -> MutexGuard<'_, Followed> {
+impl ProcessState {
+    fn followed(&self) -> MutexGuard<'_, PublishedSessions> {
         self.followed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins to follow for a session, which has published 0 when it was registered.
+    /// Starts publishing for a session, whose block contains 0 since its registration.
     pub(crate) fn add(&self, owner: OwnerWord) -> Arc<SessionNote> {
         let note = Arc::new(SessionNote::idle(owner));
         self.followed().sessions.push(Arc::clone(&note));
         note
     }
 
-    /// Ends following for a session: nothing is written to its block after this.
+    /// Stops publishing for a session: after this, nothing is written to its block.
     pub(crate) async fn remove(&self, note: &Arc<SessionNote>) {
         for attempt in 0.. {
             if self.is_removed(note) {
@@ -128,7 +130,7 @@ impl Process {
         }
     }
 
-    /// Takes a session off the list; false while words may still be written for it.
+    /// Removes a session from the list; returns false while words may still be written for it.
     fn is_removed(&self, note: &Arc<SessionNote>) -> bool {
         let mut followed = self.followed();
         followed.sessions.retain(|other| !Arc::ptr_eq(other, note));

@@ -1,64 +1,66 @@
-//! One look at the pool in the name of all sessions of a process (P2, P3).
+//! One tick of the process's background work for all its sessions: heartbeats and publication.
 
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use farleaf_base::{SequenceNumber, SessionId};
 use farleaf_fabric::{Batch, BatchError, Endpoint, OperationKind};
-use farleaf_region::PoolLayout;
-use farleaf_region::session::{HEARTBEAT_DRAINED, asked_addr, heartbeat_addr, published_addr};
-use farleaf_types::{SequenceNumber, SessionId};
+use farleaf_pool::PoolLayout;
+use farleaf_pool::session::{
+    HEARTBEAT_DRAINED, awaited_sequence_addr, heartbeat_addr, published_addr,
+};
 use rustix::thread::MembarrierCommand;
 
-use super::{Followed, ProcessNote, SessionNote};
+use super::{ProcessNote, PublishedSessions, SessionNote};
 use crate::host::PoolShare;
 
-/// Verbs of a tick for each session: two words written, one read.
+/// Verbs of a tick for each session: two WRITEs, one READ.
 const VERBS_PER_SESSION: usize = 3;
 
-/// How every thread of a process is made to pass a memory barrier (P2).
+/// Method by which every thread of a process is made to pass a memory barrier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Barrier {
-    /// By the kernel, if it can; else each operation fences by itself.
+    /// The kernel makes the threads pass a barrier, if it can; else each operation executes a
+    /// fence.
     Kernel,
-    /// Not at all: sessions and keeper run on one thread.
+    /// No barrier: sessions and keeper run on one thread.
     OneThread,
 }
 
-/// What looks for new sequence numbers, and publishes for the sessions how far they have come.
+/// Reads new sequence numbers, and publishes for the sessions how far they have caught up.
 #[derive(Debug)]
-pub struct ProcessKeeper<E> {
+pub struct SequencePublisher<E> {
     endpoint: E,
     layout: PoolLayout,
     note: Arc<ProcessNote>,
-    followed: Arc<Mutex<Followed>>,
+    followed: Arc<Mutex<PublishedSessions>>,
     beat: Cell<u64>,
-    /// The largest number that the node asked for and that was told of (S4).
-    answered: Cell<u64>,
+    /// Largest number that the node has requested and that has been reported.
+    reported_number: Cell<u64>,
     barrier: Barrier,
 }
 
-/// While it lives, words are being written for sessions.
-struct Publishing<'a>(&'a Mutex<Followed>);
+/// Guard that exists while words are being written for sessions.
+struct PublishGuard<'a>(&'a Mutex<PublishedSessions>);
 
-impl<'a> Publishing<'a> {
-    fn begin(followed: &'a Mutex<Followed>) -> (Self, Vec<Arc<SessionNote>>) {
+impl<'a> PublishGuard<'a> {
+    fn begin(followed: &'a Mutex<PublishedSessions>) -> (Self, Vec<Arc<SessionNote>>) {
         let mut list = followed.lock().unwrap_or_else(PoisonError::into_inner);
         list.is_publishing = true;
         (Self(followed), list.sessions.clone())
     }
 }
 
-impl Drop for Publishing<'_> {
+impl Drop for PublishGuard<'_> {
     fn drop(&mut self) {
         let mut list = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         list.is_publishing = false;
     }
 }
 
-impl<E: Endpoint> ProcessKeeper<E> {
-    /// For the sessions of a process; it has an endpoint of its own, and is the only one of its
-    /// process.
+impl<E: Endpoint> SequencePublisher<E> {
+    /// Creates the keeper of a process, which has its own endpoint. A process has only one.
     pub fn new(endpoint: E, share: &PoolShare, barrier: Barrier) -> Self {
         let note = Arc::clone(&share.process.note);
         if barrier == Barrier::Kernel {
@@ -72,46 +74,47 @@ impl<E: Endpoint> ProcessKeeper<E> {
             note,
             followed: Arc::clone(&share.process.followed),
             beat: Cell::new(0),
-            answered: Cell::new(0),
+            reported_number: Cell::new(0),
             barrier,
         }
     }
 
-    /// Its endpoint.
+    /// Returns the keeper's endpoint.
     pub fn endpoint(&self) -> &E {
         &self.endpoint
     }
 
-    /// P2 and P3, and a heartbeat for each session: two round trips, and one more where the number
-    /// has changed.
+    /// Reads the sequence number, publishes and writes a heartbeat for each session. Costs two
+    /// round trips, and one more if the number has changed.
     ///
     /// # Errors
-    /// The fabric failed; nothing was published, or for some sessions.
+    /// The fabric failed; nothing was published, or only for some sessions.
     pub async fn tick(&self) -> Result<(), BatchError> {
         self.beat.set((self.beat.get() + 1) % HEARTBEAT_DRAINED);
         let mut batch = Batch::new();
-        let ticked = self.look_and_publish(&mut batch).await;
+        let ticked = self.poll_and_publish(&mut batch).await;
         let counters = self.endpoint.counters();
         counters.record(OperationKind::Control, &batch.take_cost());
         ticked
     }
 
-    async fn look_and_publish(&self, batch: &mut Batch) -> Result<(), BatchError> {
+    async fn poll_and_publish(&self, batch: &mut Batch) -> Result<(), BatchError> {
         let read = batch.read(self.layout.sequence(), 1);
         self.endpoint.execute(batch).await?;
         let sequence = batch.words(read)[0];
         if sequence != self.note.sequence.load(Ordering::Relaxed) {
-            // U3: whoever sees a number has seen the nodes as they were when it was drawn (V5).
+            // A client that sees a sequence number must know the states of the nodes at the time
+            // when it was drawn.
             let members = self.layout.members();
             members.refresh(&self.endpoint, &self.layout).await?;
         }
-        // P2: the number first, then the barrier, then the notes.
+        // In this order: store the number, pass the barrier, read the notes.
         self.note.sequence.store(sequence, Ordering::SeqCst);
         if !self.pass_barrier() {
             return Ok(());
         }
-        // A session that is removed waits until this is over: it is never written to after that.
-        let (_publishing, sessions) = Publishing::begin(&self.followed);
+        // Removing a session waits until this ends, and nothing is written to it after that.
+        let (_publishing, sessions) = PublishGuard::begin(&self.followed);
         batch.clear();
         let mut asked = Vec::new();
         for session in sessions {
@@ -121,13 +124,13 @@ impl<E: Endpoint> ProcessKeeper<E> {
             let oldest = session.oldest_unfinished.load(Ordering::Acquire);
             batch.write_word(published_addr(&self.layout, id), oldest.min(sequence));
             batch.write_word(heartbeat_addr(&self.layout, id), self.beat.get());
-            let read = batch.read(asked_addr(&self.layout, id), 1);
+            let read = batch.read(awaited_sequence_addr(&self.layout, id), 1);
             asked.push((session, id, oldest, read));
         }
         if let Err(error) = self.endpoint.execute(batch).await {
             let refused = asked.get(error.executed_verb_count() / VERBS_PER_SESSION);
             if let Some((session, ..)) = refused.filter(|_| error.is_forbidden()) {
-                self.let_go(session);
+                self.stop_publishing(session);
                 return Ok(());
             }
             return Err(error);
@@ -137,18 +140,19 @@ impl<E: Endpoint> ProcessKeeper<E> {
         Ok(())
     }
 
-    /// F7: the words of a session are the process's no more, so the session has been fenced. It
-    /// learns that by itself; the others are published for at the next tick.
-    fn let_go(&self, session: &Arc<SessionNote>) {
+    /// Stops publishing for a session whose block belongs to another process now (FABRIC-7), so
+    /// this session has been fenced. The session notices that itself; the others are published for
+    /// at the next tick.
+    fn stop_publishing(&self, session: &Arc<SessionNote>) {
         let mut list = self.followed.lock().unwrap_or_else(PoisonError::into_inner);
         list.sessions.retain(|other| !Arc::ptr_eq(other, session));
     }
 
-    /// S4: tells the process's users, once for each number, what keeps memory from being reused.
+    /// Logs once for each requested number which operation prevents memory from being reused.
     fn answer(&self, asked: impl Iterator<Item = (SessionId, u64, u64)>) {
         for (session, oldest, wanted) in asked {
-            if wanted > oldest && wanted > self.answered.get() {
-                self.answered.set(wanted);
+            if wanted > oldest && wanted > self.reported_number.get() {
+                self.reported_number.set(wanted);
                 tracing::warn!(
                     session = session.number(),
                     "the pool's node waits for an operation of this session to go on: nobody has \
@@ -159,20 +163,21 @@ impl<E: Endpoint> ProcessKeeper<E> {
         }
     }
 
-    /// False: from now on the sessions fence by themselves, but this once nobody did.
+    /// Returns false if no barrier was passed. The sessions then execute fences from now on, but
+    /// have not yet for this number.
     fn pass_barrier(&self) -> bool {
         match self.barrier {
             Barrier::OneThread => true,
             Barrier::Kernel => {
                 let passed = rustix::thread::membarrier(MembarrierCommand::PrivateExpedited);
-                // The sessions fence on their side; this is the keeper's side of it.
+                // The keeper's fence, which pairs with those of the sessions.
                 std::sync::atomic::fence(Ordering::SeqCst);
                 passed.is_ok() || self.note.needs_fence.swap(true, Ordering::SeqCst)
             }
         }
     }
 
-    /// The number that operations see that begin now.
+    /// Returns the number at which new operations begin.
     pub fn seen(&self) -> SequenceNumber {
         self.note.sequence_after_note()
     }
@@ -188,25 +193,25 @@ mod tests {
     use std::pin::pin;
     use std::task::{Context, Waker};
 
-    use farleaf_region::session::{SESSION_SIZE_WORDS, SessionRecord};
+    use farleaf_pool::session::{SESSION_SIZE_WORDS, SessionRecord};
 
-    /// A process without a thread: its ticks come when the test says so.
+    /// Process without a thread: the test runs its ticks.
     struct Process {
         node: MemNode,
         share: PoolShare,
-        keeper: ProcessKeeper<MappedEndpoint>,
+        publisher: SequencePublisher<MappedEndpoint>,
     }
 
     impl Process {
         fn new() -> Self {
             let node = MemNode::start(4 << 20, None).expect("a node");
             let share = PoolShare::new("mem:".to_owned(), node.layout());
-            let endpoint = MappedEndpoint::new(Arc::clone(node.region()));
-            let keeper = ProcessKeeper::new(endpoint, &share, Barrier::Kernel);
+            let endpoint = MappedEndpoint::new(Arc::clone(node.memory()));
+            let publisher = SequencePublisher::new(endpoint, &share, Barrier::Kernel);
             Self {
                 node,
                 share,
-                keeper,
+                publisher,
             }
         }
 
@@ -215,20 +220,20 @@ mod tests {
             self.share.process.add(owner)
         }
 
-        /// The pool's number becomes this, and the process looks.
+        /// Sets the pool's sequence number and runs a tick.
         fn tick_at(&self, sequence: u64) {
             let mut batch = Batch::new();
-            batch.write_word(self.keeper.layout.sequence(), sequence);
-            block_on(self.keeper.endpoint.execute(&mut batch), || 0).expect("a write");
-            block_on(self.keeper.tick(), || 0).expect("a tick");
+            batch.write_word(self.publisher.layout.sequence(), sequence);
+            block_on(self.publisher.endpoint.execute(&mut batch), || 0).expect("a write");
+            block_on(self.publisher.tick(), || 0).expect("a tick");
         }
 
         fn record(&self, note: &SessionNote) -> SessionRecord {
             let (session, _) = note.owner.holder().expect("a session's word");
             let mut batch = Batch::new();
-            let block = self.keeper.layout.session(session);
+            let block = self.publisher.layout.session(session);
             let read = batch.read(block, SESSION_SIZE_WORDS);
-            block_on(self.keeper.endpoint.execute(&mut batch), || 0).expect("a read");
+            block_on(self.publisher.endpoint.execute(&mut batch), || 0).expect("a read");
             SessionRecord::decode(batch.words(read).try_into().expect("a block"))
         }
 
@@ -237,18 +242,18 @@ mod tests {
         }
     }
 
-    /// P2: what a tick reads is what operations that begin afterwards see.
+    /// Promise: operations that begin after a tick see the number that the tick has read.
     #[test]
     fn a_tick_shows_the_sessions_the_new_number() {
         let process = Process::new();
         process.tick_at(0);
-        assert_eq!(process.keeper.seen(), SequenceNumber(0));
+        assert_eq!(process.publisher.seen(), SequenceNumber(0));
         process.tick_at(7);
-        assert_eq!(process.keeper.seen(), SequenceNumber(7));
+        assert_eq!(process.publisher.seen(), SequenceNumber(7));
     }
 
-    /// P3: the smaller of note and number is published, for each session its own; a session that
-    /// does nothing is caught up, and one that is not behind is never ahead of the number.
+    /// Promise: a tick publishes for each session the smaller of note and number. An idle session
+    /// catches up, and no session is ahead of the number.
     #[test]
     fn the_smaller_of_note_and_number_is_published() {
         let process = Process::new();
@@ -264,7 +269,7 @@ mod tests {
         assert_eq!(published, [6, 6, 6]);
     }
 
-    /// S4: what the node asks for is told of once, and only if an operation is in the way.
+    /// Promise: a requested number is reported once, and only if an operation prevents reuse.
     #[test]
     fn the_node_is_answered_once_for_each_number() {
         let process = Process::new();
@@ -273,10 +278,13 @@ mod tests {
         let ask = |note: &SessionNote, wanted| {
             let (session, _) = note.owner.holder().expect("a session's word");
             let mut batch = Batch::new();
-            batch.write_word(asked_addr(&process.keeper.layout, session), wanted);
-            block_on(process.keeper.endpoint.execute(&mut batch), || 0).expect("a write");
+            batch.write_word(
+                awaited_sequence_addr(&process.publisher.layout, session),
+                wanted,
+            );
+            block_on(process.publisher.endpoint.execute(&mut batch), || 0).expect("a write");
             process.tick_at(9);
-            process.keeper.answered.get()
+            process.publisher.reported_number.get()
         };
         assert_eq!(ask(&idle, 8), 0, "an idle session is caught up");
         assert_eq!(ask(&behind, 3), 0, "it has come so far");
@@ -286,7 +294,7 @@ mod tests {
         assert_eq!(ask(&behind, 9), 5);
     }
 
-    /// Hearts beat with every tick, one beat for all sessions, and never with the number that says
+    /// Promise: each tick writes one heartbeat for all sessions, never the number that means
     /// "drained".
     #[test]
     fn every_tick_is_a_heartbeat() {
@@ -297,12 +305,13 @@ mod tests {
         process.tick_at(0);
         let second = notes.each_ref().map(|note| process.record(note).heartbeat);
         assert_eq!(second, [first + 1, first + 1]);
-        process.keeper.beat.set(HEARTBEAT_DRAINED - 1);
+        process.publisher.beat.set(HEARTBEAT_DRAINED - 1);
         process.tick_at(0);
         assert_ne!(process.record(&notes[0]).heartbeat, HEARTBEAT_DRAINED);
     }
 
-    /// A session that has been removed is not written to again: its block may be another's by now.
+    /// Promise: nothing is written to a removed session, whose block may belong to another one by
+    /// now.
     #[test]
     fn a_removed_session_is_left_alone() {
         let process = Process::new();
@@ -319,12 +328,12 @@ mod tests {
         assert_ne!(after.published, SequenceNumber(4));
     }
 
-    /// Whoever removes a session while words are being written waits until they are.
+    /// Promise: removing a session waits until a running tick has written its words.
     #[test]
     fn a_session_is_removed_between_ticks_only() {
         let process = Process::new();
         let note = process.register();
-        let (publishing, sessions) = Publishing::begin(&process.keeper.followed);
+        let (publishing, sessions) = PublishGuard::begin(&process.publisher.followed);
         assert_eq!(sessions.len(), 1);
         let mut removal = pin!(process.share.process.remove(&note));
         let mut context = Context::from_waker(Waker::noop());

@@ -1,4 +1,4 @@
-//! The thread in which a process looks at its pool.
+//! Thread that polls the pool for a process.
 
 use std::io;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -8,12 +8,12 @@ use std::time::Duration;
 use farleaf_executor::block_on;
 use farleaf_fabric::{BatchErrorKind, Endpoint};
 
-use super::ProcessKeeper;
+use super::SequencePublisher;
 
-/// Time between two looks at the sequence number.
+/// Time between two reads of the sequence number.
 const TICK: Duration = Duration::from_millis(20);
 
-/// The process's thread; it ends when this is dropped.
+/// Handle of the process's thread, which ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct ProcessThread {
     stop: Option<Sender<()>>,
@@ -21,10 +21,10 @@ pub(crate) struct ProcessThread {
 }
 
 impl ProcessThread {
-    /// `lose` is called when the keeper's way to the pool is gone: what it does for the sessions
-    /// nobody does any more.
+    /// Starts the thread. It calls `lose` when the keeper's connection to the pool is lost, after
+    /// which nothing is published for the sessions.
     pub(crate) fn start<E>(
-        keeper: ProcessKeeper<E>,
+        publisher: SequencePublisher<E>,
         lose: impl FnOnce() + Send + 'static,
     ) -> io::Result<Self>
     where
@@ -34,11 +34,12 @@ impl ProcessThread {
         let thread = std::thread::Builder::new().name("farleaf-process".to_owned());
         let thread = thread.spawn(move || {
             while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(TICK) {
-                let Err(error) = block_on(keeper.tick(), keeper.endpoint().completions()) else {
+                let Err(error) = block_on(publisher.tick(), publisher.endpoint().completions())
+                else {
                     continue;
                 };
                 tracing::error!(%error, "cannot follow the pool");
-                // A node that is gone stays gone.
+                // A lost node never returns.
                 if matches!(error.kind(), BatchErrorKind::Unreachable { .. }) {
                     return lose();
                 }

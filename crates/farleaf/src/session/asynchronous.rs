@@ -1,39 +1,39 @@
-//! A session's calls as futures.
+//! Operations of a session as futures.
 
 use std::rc::Rc;
 
+use farleaf_base::OwnerWord;
 use farleaf_executor::Completions;
 use farleaf_fabric::{Cost, Endpoint, KindCounters, OperationKind};
-use farleaf_region::catalog::TableRecord;
-use farleaf_region::part::{PartRecord, PartitionedTableId};
-use farleaf_types::OwnerWord;
+use farleaf_pool::catalog::TableRecord;
+use farleaf_pool::part::{PartRecord, PartitionedTableId};
 
 use super::base::SessionCore;
-use crate::host::Host;
+use crate::host::SessionHost;
 use crate::options::{SessionOptions, TableInfo, TableOptions};
 use crate::{AsyncByteTable, AsyncTable, Error, ErrorKind, PartitionError, Pool};
 
-/// One thread's way into a pool, with futures: many of them can be under way at once. Clones are
-/// the same session, which lasts as long as any of them or of its tables.
+/// Access of one thread to a pool, with operations as futures, so that many can run concurrently.
+/// Clones are the same session, which lasts until all of them and all of its tables are dropped.
 ///
-/// Dropping a future of it before it is done may leave something locked: the session is then closed
+/// Dropping one of its futures before it is ready may leave locks held. The session is then closed
 /// to further operations, and others recover what it held when it is closed.
 #[derive(Debug)]
-pub struct AsyncSession<H: Host = Pool>(Rc<SessionCore<H>>);
+pub struct AsyncSession<H: SessionHost = Pool>(Rc<SessionCore<H>>);
 
-impl<H: Host> Clone for AsyncSession<H> {
+impl<H: SessionHost> Clone for AsyncSession<H> {
     fn clone(&self) -> Self {
         Self(Rc::clone(&self.0))
     }
 }
 
-impl<H: Host> AsyncSession<H> {
-    /// The session that the memory node has registered as `owner`, with an endpoint of its own.
+impl<H: SessionHost> AsyncSession<H> {
+    /// Creates the session that the memory node has registered as `owner`, with its own endpoint.
     pub fn new(host: H, endpoint: H::Endpoint, owner: OwnerWord) -> Self {
         Self::with_options(host, endpoint, owner, &SessionOptions::default())
     }
 
-    /// [`new`](Self::new), with options.
+    /// Creates a session like [`new`](Self::new), with options.
     pub fn with_options(
         host: H,
         endpoint: H::Endpoint,
@@ -43,8 +43,8 @@ impl<H: Host> AsyncSession<H> {
         Self(Rc::new(SessionCore::new(host, endpoint, owner, *options)))
     }
 
-    /// Where the completions of its operations come from, for whoever drives many of its futures at
-    /// once (`TaskSet`, `Executor` of `farleaf-executor`).
+    /// Returns the completions of the session's operations, for callers that drive many of its
+    /// futures concurrently (`TaskSet`, `Executor` of `farleaf-executor`).
     pub fn completions(&self) -> impl Completions {
         self.0.endpoint.completions()
     }
@@ -53,13 +53,13 @@ impl<H: Host> AsyncSession<H> {
         &self.0
     }
 
-    /// Makes an empty table and opens it. If the catalog is full, and some of its places are
-    /// those of dropped tables that are not free yet, it waits about 2 s for one.
+    /// Creates an empty table and opens it. If the catalog is full, but entries of dropped tables
+    /// are about to become free, it waits about 2 s for one.
     ///
     /// # Errors
-    /// The name is taken or bad, an option is out of range, or the pool or its catalog is full.
-    /// [`ErrorKind::TableDropped`](crate::ErrorKind::TableDropped): it was made, and somebody
-    /// dropped it before it was open here.
+    /// The name is in use or invalid, an option is out of range, or the pool or its catalog is
+    /// full. [`ErrorKind::TableDropped`](crate::ErrorKind::TableDropped): the table was created,
+    /// and another client dropped it before it was open here.
     pub async fn create_table(
         &self,
         name: &str,
@@ -69,11 +69,11 @@ impl<H: Host> AsyncSession<H> {
         self.0.open_entry(entry, &begun).await
     }
 
-    /// [`create_table`](Self::create_table), of byte strings: options whose kind is
-    /// [`TableKind::Bytes`](crate::TableKind::Bytes), as [`TableOptions::bytes`] has.
+    /// Creates a table like [`create_table`](Self::create_table), of byte strings. The options'
+    /// kind must be [`TableKind::Bytes`](crate::TableKind::Bytes), as in [`TableOptions::bytes`].
     ///
     /// # Errors
-    /// As for [`create_table`](Self::create_table).
+    /// The same as those of [`create_table`](Self::create_table).
     pub async fn create_byte_table(
         &self,
         name: &str,
@@ -83,11 +83,11 @@ impl<H: Host> AsyncSession<H> {
         self.0.open_bytes(entry, &begun).await
     }
 
-    /// [`open_table`](Self::open_table), of byte strings.
+    /// Opens a table like [`open_table`](Self::open_table), of byte strings.
     ///
     /// # Errors
-    /// As for [`open_table`](Self::open_table); or its keys are of another kind
-    /// ([`ErrorKind::TableOfOtherKind`]).
+    /// The same as those of [`open_table`](Self::open_table); also [`ErrorKind::TableOfOtherKind`]
+    /// if its keys are of another kind.
     pub async fn open_byte_table(&self, name: &str) -> Result<AsyncByteTable<H>, Error> {
         let mut last = None;
         loop {
@@ -96,8 +96,8 @@ impl<H: Host> AsyncSession<H> {
             self.0.check_whole(&entry.record)?;
             let id = entry.record.id;
             match self.0.open_bytes(entry, &begun).await {
-                // It was dropped meanwhile, with what lists its pages: by now there is no table of
-                // this name, or another one.
+                // The table was dropped meanwhile, with its listing: by now the name is free or
+                // belongs to another table.
                 Err(error)
                     if matches!(error.kind(), ErrorKind::TableDropped { .. })
                         && last.replace(id) != Some(id) => {}
@@ -106,7 +106,8 @@ impl<H: Host> AsyncSession<H> {
         }
     }
 
-    /// [`create_table`](Self::create_table), of a part of a table over several pools (O1).
+    /// Creates a table like [`create_table`](Self::create_table), as a part of a table over several
+    /// pools.
     pub(crate) async fn create_part(
         &self,
         name: &str,
@@ -117,13 +118,13 @@ impl<H: Host> AsyncSession<H> {
         self.0.open_entry(entry, &begun).await
     }
 
-    /// Opens a table: reads its directory, unless this process has it already; with a metadata
-    /// budget only what it always needs of it.
+    /// Opens a table. Reads its directory unless this process has it already; with a metadata
+    /// budget, reads only the part that the session always holds.
     ///
     /// # Errors
-    /// There is no such table, it is damaged, or the session's metadata budget is too small or not
-    /// for its search layer ([`ErrorKind::BadOption`]); it is a part of a table over several pools
-    /// ([`PartitionError::IsPart`](crate::PartitionError::IsPart)).
+    /// The table does not exist or is corrupted; the session's metadata budget is too small or
+    /// unsupported by its search layer ([`ErrorKind::BadOption`]); or it is a part of a table over
+    /// several pools ([`PartitionError::IsPart`](crate::PartitionError::IsPart)).
     pub async fn open_table(&self, name: &str) -> Result<AsyncTable<H>, Error> {
         let begun = self.0.begin().await?;
         let entry = self.0.find_table(name).await?;
@@ -131,30 +132,31 @@ impl<H: Host> AsyncSession<H> {
         self.0.open_entry(entry, &begun).await
     }
 
-    /// [`open_table`](Self::open_table), of a table by itself or of the part that this pool has of
-    /// one over several: to look at it. What is written to a part beyond its range is not found by
-    /// those who have the whole table open.
+    /// Opens an ordinary table, or the part that this pool has of a table over several pools, for
+    /// inspection. Records written to a part beyond its range are invisible to clients that have
+    /// the whole table open.
     ///
     /// # Errors
-    /// As for [`open_table`](Self::open_table), but that it may be a part.
+    /// The same as those of [`open_table`](Self::open_table), except that a part is not an error.
     pub async fn open_part(&self, name: &str) -> Result<AsyncTable<H>, Error> {
         let begun = self.0.begin().await?;
         let entry = self.0.find_table(name).await?;
         self.0.open_entry(entry, &begun).await
     }
 
-    /// What there is to know of the table of this name, or part, if there is one. One round trip.
+    /// Returns the properties of the table, or part, of this name, if it exists. Costs one round
+    /// trip.
     pub(crate) async fn look_up(&self, name: &str) -> Result<Option<TableInfo>, Error> {
         let _begun = self.0.begin().await?;
         self.0.look_up(name).await
     }
 
-    /// Drops a table. Whoever has it open gets
-    /// [`ErrorKind::TableDropped`](crate::ErrorKind::TableDropped) soon; its memory is free when no
-    /// operation on it is under way any more anywhere.
+    /// Drops a table. Clients that have it open soon get
+    /// [`ErrorKind::TableDropped`](crate::ErrorKind::TableDropped). Its memory becomes free when
+    /// all clients' operations on it have ended.
     ///
     /// # Errors
-    /// There is no such table, or it is a part of one over several pools
+    /// The table does not exist, or it is a part of a table over several pools
     /// ([`PartitionError::IsPart`](crate::PartitionError::IsPart)).
     pub async fn drop_table(&self, name: &str) -> Result<(), Error> {
         let _begun = self.0.begin().await?;
@@ -162,12 +164,13 @@ impl<H: Host> AsyncSession<H> {
         self.0.drop_entry(name, check).await
     }
 
-    /// Drops the part that this pool has of a table over several, when the other pools are gone for
-    /// good; [`drop_table`](crate::PartitionedSession::drop_table) drops all parts. Nobody can open
-    /// the table after that, but sessions that have it open go on with its other parts.
+    /// Drops the part that this pool has of a table over several pools, when the other pools are
+    /// permanently lost; [`drop_table`](crate::PartitionedSession::drop_table) drops all parts.
+    /// After that the table cannot be opened, but sessions that have it open can still use its
+    /// other parts.
     ///
     /// # Errors
-    /// There is no such table, or it is one by itself
+    /// The table does not exist, or it is an ordinary table
     /// ([`PartitionError::NotPart`](crate::PartitionError::NotPart)).
     pub async fn drop_part(&self, name: &str) -> Result<(), Error> {
         let _begun = self.0.begin().await?;
@@ -182,7 +185,7 @@ impl<H: Host> AsyncSession<H> {
         self.0.drop_entry(name, check).await
     }
 
-    /// [`drop_part`](Self::drop_part), if it is one of this very table (O6).
+    /// Drops a part like [`drop_part`](Self::drop_part), if it belongs to this very table.
     pub(crate) async fn drop_part_of(
         &self,
         name: &str,
@@ -197,58 +200,58 @@ impl<H: Host> AsyncSession<H> {
         self.0.drop_entry(name, check).await
     }
 
-    /// All tables, in no order, parts of tables over several pools among them.
+    /// Returns all tables, in no order, including parts of tables over several pools.
     ///
     /// # Errors
-    /// The fabric failed, or the catalog is damaged.
+    /// The fabric failed, or the catalog is corrupted.
     pub async fn list_tables(&self) -> Result<Vec<TableInfo>, Error> {
         let _begun = self.0.begin().await?;
         self.0.list().await
     }
 
-    /// What the session stands on.
+    /// Returns the session's host.
     pub fn host(&self) -> &H {
         &self.0.host
     }
 
-    /// What the session posts with.
+    /// Returns the session's endpoint.
     pub fn endpoint(&self) -> &H::Endpoint {
         &self.0.endpoint
     }
 
-    /// What operations of this kind have cost on this session (F9).
+    /// Returns the cost of this session's operations of this kind (FABRIC-9).
     pub fn counters(&self, kind: OperationKind) -> KindCounters {
         farleaf_fabric::Endpoint::counters(&self.0.endpoint).kind(kind)
     }
 
-    /// What the operation that ended last has cost. With several operations under way, it is the
-    /// right one directly after the await that ended it.
+    /// Returns the cost of the operation that ended last. With several unfinished operations, it is
+    /// the right one directly after the await that ended it.
     pub fn last_cost(&self) -> Cost {
         self.0.last_cost.get()
     }
 
-    /// Whether an operation was cut off, or failed, where it may have held something: the session
-    /// does nothing any more, and wants to be closed.
+    /// Returns whether an operation was cancelled, or failed, while it may have held a lock. The
+    /// session then executes nothing any more and should be closed.
     pub fn is_broken(&self) -> bool {
         self.0.is_broken()
     }
 
-    /// Whether nothing else keeps the session alive.
+    /// Returns whether nothing else keeps the session alive.
     pub(crate) fn is_last(&self) -> bool {
         Rc::strong_count(&self.0) == 1
     }
 
-    /// Gives back what is leased and closes, whatever else keeps the session: operations that begin
-    /// afterwards are refused.
+    /// Returns leased memory and closes the session, even if something else keeps it alive:
+    /// operations that begin afterwards fail.
     ///
     /// # Errors
-    /// [`ErrorKind::SessionBusy`](crate::ErrorKind::SessionBusy): an operation is under way;
-    /// nothing has changed. What it leased could not be given back, or the memory node cannot be
-    /// reached; the node then sweeps it when the process ends.
+    /// [`ErrorKind::SessionBusy`](crate::ErrorKind::SessionBusy): an operation is unfinished;
+    /// nothing has changed. Other errors: leased memory could not be returned, or the memory node
+    /// cannot be reached; the node then sweeps the session when the process ends.
     pub async fn close(&self) -> Result<(), Error> {
         if !self.0.unfinished.is_idle() {
             return Err(ErrorKind::SessionBusy.into());
         }
-        self.0.shut().await
+        self.0.shut_down().await
     }
 }

@@ -1,4 +1,4 @@
-//! What a session is made of, and how it ends.
+//! State that all forms of a session share, and the closing of a session.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -6,7 +6,9 @@ use std::future::Future;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use farleaf_base::{OwnerWord, RemoteAddr, SequenceNumber, TableId};
 use farleaf_executor::{backoff, block_on};
+use farleaf_fabric::message::CallerRings;
 use farleaf_fabric::{Batch, BatchError, Cost, Endpoint, OperationKind, ProtocolCheck};
 use farleaf_index::fg::FgLayer;
 use farleaf_index::inner_cache::InnerCacheLayer;
@@ -18,92 +20,90 @@ use farleaf_index::tree::TreeAccess;
 use farleaf_index::tree::head::read_head;
 use farleaf_index::xstore::XstoreLayer;
 use farleaf_index::{IndexState, Layer, LayerKind};
-use farleaf_leaf::{LeafAccess, LeafGeometry};
-use farleaf_message::Lines;
-use farleaf_region::PoolLayout;
-use farleaf_region::catalog::{CatalogEntry, underfull_count_addr};
-use farleaf_region::session::{HEARTBEAT_DRAINED, heartbeat_addr};
-use farleaf_types::{OwnerWord, RemoteAddr, SequenceNumber, TableId};
+use farleaf_leaf::words::{LeafAccess, LeafGeometry};
+use farleaf_pool::PoolLayout;
+use farleaf_pool::catalog::{CatalogEntry, underfull_count_addr};
+use farleaf_pool::session::{HEARTBEAT_DRAINED, heartbeat_addr};
 
-use crate::begin::{Begun, Unfinished};
+use crate::begin::{OperationGuard, UnfinishedOperations};
 use crate::bytes::{ByteTableState, DroppedByteTable, Transfers};
-use crate::host::{Host, PoolShare};
+use crate::host::{PoolShare, SessionHost};
 use crate::options::{SessionOptions, TableInfo, TableKind};
 use crate::{AsyncTable, Error};
 
 #[derive(Debug)]
-pub(crate) struct SessionCore<H: Host> {
+pub(crate) struct SessionCore<H: SessionHost> {
     pub(crate) endpoint: H::Endpoint,
     pub(crate) owner: OwnerWord,
     pub(crate) options: SessionOptions,
-    pub(crate) unfinished: Unfinished,
+    pub(crate) unfinished: UnfinishedOperations,
     pub(crate) last_cost: Cell<Cost>,
     pub(super) tables: RefCell<BTreeMap<TableId, Rc<TableState>>>,
-    /// Those of byte strings.
+    /// Open tables of byte strings.
     pub(crate) byte_tables: RefCell<BTreeMap<TableId, Rc<ByteTableState>>>,
-    /// What is to list the pages of tables that are just being made.
-    pub(super) made_listings: RefCell<Vec<CatalogEntry>>,
-    /// How many tables were ever opened: whether `tables` has changed.
+    /// Catalog entries of listings whose tables are being created.
+    pub(super) new_listings: RefCell<Vec<CatalogEntry>>,
+    /// Number of tables ever opened, which shows whether `tables` has changed.
     pub(crate) opened_count: Cell<u64>,
     #[expect(
         clippy::vec_box,
         reason = "a batch is larger than a pointer and is moved twice per operation"
     )]
     batches: RefCell<Vec<Box<Batch>>>,
-    /// Tables that were dropped while the session had them open; operations that began before may
+    /// Tables that were dropped while the session had them open. Operations that began before may
     /// still lease leaves for them.
     pub(super) dropped_tables: RefCell<Vec<DroppedTable>>,
     pub(crate) dropped_byte_tables: RefCell<Vec<DroppedByteTable>>,
-    /// Whether there are any, or a table's index wants a newer cache.
-    pub(crate) has_news: Rc<Cell<bool>>,
-    /// Something was cut off between taking a lock and giving it back, or the session is closed: it
-    /// posts nothing any more (F6).
+    /// Set if dropped tables are left, or a table's index needs a newer cache.
+    pub(crate) has_pending_work: Rc<Cell<bool>>,
+    /// Set if an operation was cancelled while it may have held a lock, or the session is closed.
+    /// The session then posts nothing any more (FABRIC-6).
     pub(crate) broken: Rc<Cell<bool>>,
-    /// Loads and creations that are under way or were cut off: chunks may be owned that no lease
-    /// knows of.
+    /// Loads and creations that are unfinished or were cancelled: they may own chunks that are not
+    /// part of a lease.
     pub(crate) chunk_owner_count: Cell<u32>,
-    /// By which it calls the memory node, once it has.
-    pub(super) lines: RefCell<Option<Rc<Lines>>>,
-    /// Loads of tables that the memory node holds, ever begun, and whatever else goes there in
-    /// parts.
+    /// Rings by which the session calls the memory node, after its first call.
+    pub(super) lines: RefCell<Option<Rc<CallerRings>>>,
+    /// Number of loads and other multi-part transfers to the memory node ever begun.
     load_count: Cell<u64>,
-    /// What of tables of byte strings that the memory node holds goes in parts.
+    /// Multi-part transfers for tables of byte strings that the memory node stores.
     pub(crate) transfers: Transfers,
-    shut: Cell<bool>,
+    shut_down: Cell<bool>,
     /// Declared last: the pool stays open until the session has closed.
     pub(crate) host: H,
 }
 
-/// A table that was dropped while the session had it open.
+/// Table that was dropped while the session had it open.
 #[derive(Debug)]
 pub(crate) struct DroppedTable {
     pub(super) table: Rc<TableState>,
-    /// Operations on it began before the session followed to this number.
-    pub(super) followed_to: SequenceNumber,
+    /// Number to which the session caught up when it found the table dropped. Operations on the
+    /// table began earlier.
+    pub(super) caught_up_to: SequenceNumber,
 }
 
-/// What a session keeps of a table.
+/// State of an open table in a session.
 #[derive(Debug)]
 pub(crate) struct TableState {
     pub(crate) info: TableInfo,
     pub(crate) entry: CatalogEntry,
     pub(crate) geometry: LeafGeometry,
     pub(crate) index: IndexState,
-    /// The root that the index's layer was made from.
+    /// Root from which the index's search layer was read.
     pub(super) root: Cell<RemoteAddr>,
     pub(crate) dropped: Cell<bool>,
-    /// Whether the memory node executes the operations.
+    /// Whether the memory node executes all operations.
     pub(crate) is_remote: bool,
     /// Whether the memory node executes the writes.
     pub(crate) has_node_writes: bool,
-    /// Whether operations cannot begin in the ordinary way: it was dropped, or is the memory
-    /// node's.
-    pub(super) is_apart: Cell<bool>,
-    /// Whether reads cannot: of tables of which the node executes writes alone, they can.
-    pub(super) is_read_apart: Cell<bool>,
+    /// Whether operations must not take the fast path: the table was dropped, or the memory node
+    /// executes its operations.
+    pub(super) needs_slow_path: Cell<bool>,
+    /// Whether reads must not take the fast path; they may if the node executes only the writes.
+    pub(super) reads_need_slow_path: Cell<bool>,
 }
 
-impl<H: Host> SessionCore<H> {
+impl<H: SessionHost> SessionCore<H> {
     pub(crate) fn new(
         host: H,
         endpoint: H::Endpoint,
@@ -113,7 +113,8 @@ impl<H: Host> SessionCore<H> {
         let process = &host.share().process;
         let note = process.add(owner);
         let broken = Rc::<Cell<bool>>::default();
-        let unfinished = Unfinished::new(Arc::clone(&process.note), note, Rc::clone(&broken));
+        let unfinished =
+            UnfinishedOperations::new(Arc::clone(&process.note), note, Rc::clone(&broken));
         Self {
             endpoint,
             owner,
@@ -122,18 +123,18 @@ impl<H: Host> SessionCore<H> {
             last_cost: Cell::default(),
             tables: RefCell::default(),
             byte_tables: RefCell::default(),
-            made_listings: RefCell::default(),
+            new_listings: RefCell::default(),
             opened_count: Cell::new(0),
             batches: RefCell::default(),
             dropped_tables: RefCell::default(),
             dropped_byte_tables: RefCell::default(),
-            has_news: Rc::default(),
+            has_pending_work: Rc::default(),
             broken,
             chunk_owner_count: Cell::new(0),
             lines: RefCell::default(),
             load_count: Cell::new(0),
             transfers: Transfers::default(),
-            shut: Cell::new(false),
+            shut_down: Cell::new(false),
             host,
         }
     }
@@ -152,19 +153,20 @@ impl<H: Host> SessionCore<H> {
         block_on(future, self.endpoint.completions())
     }
 
-    /// A batch from the session's stock; boxed, as moving one costs more than finding it.
+    /// Returns a batch from the session's stock. Boxed, because moving a batch costs more than an
+    /// indirection.
     #[inline]
     pub(crate) fn take_batch(&self) -> Box<Batch> {
         self.batches.borrow_mut().pop().unwrap_or_default()
     }
 
-    /// A number for a load, or for what else goes in parts, that nothing else of the session has.
+    /// Returns a number for a load or another multi-part transfer, unique within the session.
     pub(crate) fn next_load(&self) -> u64 {
         self.load_count.update(|count| count + 1);
         self.load_count.get()
     }
 
-    /// What [`next_load`](Self::next_load) would give.
+    /// Returns the number that [`next_load`](Self::next_load) would return.
     pub(crate) fn next_number(&self) -> u64 {
         self.load_count.get() + 1
     }
@@ -174,13 +176,13 @@ impl<H: Host> SessionCore<H> {
         self.broken.get()
     }
 
-    /// F6: nobody knows what the session's last batch did; it may hold a lock or a chunk. It posts
-    /// nothing any more.
+    /// Marks the session as broken: the outcome of its last batch is unknown, so it may hold a lock
+    /// or a chunk, and posts nothing any more (FABRIC-6).
     pub(crate) fn mark_broken(&self) {
         self.broken.set(true);
     }
 
-    /// Executes and counts a batch that is no operation's on a table (F9).
+    /// Executes and counts a batch that does not belong to a table operation (FABRIC-9).
     pub(crate) async fn control(&self, batch: &mut Batch) -> Result<(), BatchError> {
         let executed = self.endpoint.execute(batch).await;
         let counters = self.endpoint.counters();
@@ -188,21 +190,21 @@ impl<H: Host> SessionCore<H> {
         executed
     }
 
-    /// Counts what an operation cost and takes its batch back.
+    /// Counts an operation's cost and returns its batch to the stock.
     #[inline]
     pub(crate) fn finish(&self, kind: OperationKind, mut batch: Box<Batch>) {
         self.record(kind, batch.take_cost());
         self.batches.borrow_mut().push(batch);
     }
 
-    /// Links that one lookup in a table with search layer `rf-tree` may follow before a newer cache
-    /// is read.
+    /// Returns the number of links that one lookup in an RF-tree table may follow before a newer
+    /// cache is read.
     pub(crate) fn link_count_max(&self) -> u32 {
         let chosen = self.options.link_count_max;
         chosen.unwrap_or(LINK_COUNT_MAX_DEFAULT)
     }
 
-    /// Counts what an operation cost.
+    /// Counts an operation's cost.
     #[inline]
     pub(crate) fn record(&self, kind: OperationKind, cost: Cost) {
         self.endpoint.counters().record(kind, &cost);
@@ -229,7 +231,7 @@ impl<H: Host> SessionCore<H> {
         }
     }
 
-    /// What is needed to work on a table's tree.
+    /// Returns access to a table's tree.
     pub(super) fn tree_access(
         &self,
         geometry: LeafGeometry,
@@ -241,7 +243,7 @@ impl<H: Host> SessionCore<H> {
         }
     }
 
-    /// The layer of a table with a tree, which begins at this root.
+    /// Reads the search layer of a table with a tree, starting at this root.
     async fn tree_layer(
         &self,
         kind: LayerKind,
@@ -252,7 +254,7 @@ impl<H: Host> SessionCore<H> {
             let cache = self.share().tree_cache(tree, root).await?;
             return Ok(Layer::RfTree(RfTreeLayer::new(cache)));
         }
-        self.share().learn_nodes(&self.endpoint).await?;
+        self.share().refresh_nodes(&self.endpoint).await?;
         let head = read_head(&tree.leaves, root).await?;
         Ok(match kind.cached_level_min() {
             Some(level_min) => {
@@ -263,11 +265,11 @@ impl<H: Host> SessionCore<H> {
         })
     }
 
-    /// Opens a table that was found by an operation that has `begun`.
+    /// Opens a table that the operation `begun` has found in the catalog.
     pub(super) async fn open_entry(
         self: &Rc<Self>,
         entry: CatalogEntry,
-        begun: &Begun<'_>,
+        begun: &OperationGuard<'_>,
     ) -> Result<AsyncTable<H>, Error> {
         let id = entry.record.id;
         let known = self.tables.borrow().get(&id).cloned();
@@ -275,13 +277,14 @@ impl<H: Host> SessionCore<H> {
             state
         } else {
             let state = Rc::new(self.table_state(entry).await?);
-            // Another future of the session may have opened it meanwhile: there is one state.
+            // Another future of the session may have opened it meanwhile; they share one state.
             self.opened_count.update(|count| count + 1);
             Rc::clone(self.tables.borrow_mut().entry(id).or_insert(state))
         };
-        // Others may have followed meanwhile, and not seen the table: it may be dropped.
+        // Other futures may have caught up meanwhile without this table, so check whether it was
+        // dropped.
         if begun.is_behind() {
-            self.look_for_dropped(self.unfinished.followed()).await?;
+            self.find_dropped(self.unfinished.followed()).await?;
         }
         Ok(AsyncTable::new(Rc::clone(self), state))
     }
@@ -298,7 +301,7 @@ impl<H: Host> SessionCore<H> {
             let tree = self.tree_access(geometry, id);
             self.tree_layer(kind, tree, root).await?
         } else if kind.has_node_writes() {
-            self.share().learn_nodes(&self.endpoint).await?;
+            self.share().refresh_nodes(&self.endpoint).await?;
             let shared = self.share().models(id);
             let first_leaf = entry.record.first_leaf;
             let cache = self.options.model_cache;
@@ -308,7 +311,7 @@ impl<H: Host> SessionCore<H> {
             Layer::new(kind, directory.await?)
         };
         let index = IndexState::new(layer, Rc::clone(&self.broken))
-            .telling(Rc::clone(&self.has_news), self.link_count_max());
+            .telling(Rc::clone(&self.has_pending_work), self.link_count_max());
         let local_locks = Arc::clone(&self.share().local_locks);
         let has_lines = kind == LayerKind::Sherman;
         let index = index.with_local_locks(has_lines.then_some(local_locks));
@@ -318,7 +321,8 @@ impl<H: Host> SessionCore<H> {
         let is_remote = !kind.has_leaves();
         let has_node_writes = kind.has_node_writes();
         if has_node_writes {
-            // Only a load retires a leaf, and there is no directory that names its successor.
+            // Only loads retire leaves of such tables, and no directory names a retired leaf's
+            // successor.
             index.follow_retired();
             index.set_speculative(!self.options.does_not_speculate);
         }
@@ -331,12 +335,13 @@ impl<H: Host> SessionCore<H> {
             dropped,
             is_remote,
             has_node_writes,
-            is_apart: Cell::new(is_remote || has_node_writes),
-            is_read_apart: Cell::new(is_remote),
+            needs_slow_path: Cell::new(is_remote || has_node_writes),
+            reads_need_slow_path: Cell::new(is_remote),
         })
     }
 
-    /// What a session with a metadata budget always holds of the snapshot behind a root.
+    /// Reads the part of the snapshot behind a root that a session with a metadata budget always
+    /// holds.
     async fn snapshot(
         &self,
         geometry: LeafGeometry,
@@ -345,14 +350,14 @@ impl<H: Host> SessionCore<H> {
         budget: Budget,
     ) -> Result<PagedSnapshot, Error> {
         let head_bytes_max = budget.head_bytes_max();
-        self.share().learn_nodes(&self.endpoint).await?;
+        self.share().refresh_nodes(&self.endpoint).await?;
         let (endpoint, layout) = (&self.endpoint, self.layout());
         let read = read_paged(endpoint, layout, geometry, table, root, head_bytes_max);
         Ok(read.await?)
     }
 
-    /// Searches a table by the root `to` from now on, if it is still searched by `from`; false:
-    /// another future has taken a root meanwhile, which may be newer than this.
+    /// Replaces the root `from`, through which a table is searched, by `to`. Returns false if
+    /// another future has replaced it meanwhile, perhaps by a newer root.
     pub(super) async fn take_root(
         &self,
         table: &TableState,
@@ -365,7 +370,7 @@ impl<H: Host> SessionCore<H> {
             if table.root.get() != from {
                 return Ok(false);
             }
-            let keeps_pages = self.endpoint.leaves_out(ProtocolCheck::PagesBelongToRoot);
+            let keeps_pages = self.endpoint.skips_check(ProtocolCheck::PagesBelongToRoot);
             let index = &table.index;
             index.replace_snapshot(snapshot, budget, keeps_pages);
         } else if kind.has_tree() {
@@ -376,7 +381,8 @@ impl<H: Host> SessionCore<H> {
             }
             table.index.replace_tree(layer);
         } else if kind.has_node_writes() {
-            // The models are of whatever leaves there are, and no leaf is ever none (Y3).
+            // The models apply to whatever leaves exist, and a leaf of such a table never
+            // disappears.
         } else {
             let share = self.share();
             let directory = share.directory(&self.endpoint, table.geometry, id, to);
@@ -390,15 +396,15 @@ impl<H: Host> SessionCore<H> {
         Ok(true)
     }
 
-    /// Gives everything back and closes; once that is done, it does nothing. Operations that begin
-    /// afterwards are refused.
-    pub(crate) async fn shut(&self) -> Result<(), Error> {
-        if self.shut.get() {
+    /// Returns leased memory and closes the session; further calls do nothing. Operations that
+    /// begin afterwards fail.
+    pub(crate) async fn shut_down(&self) -> Result<(), Error> {
+        if self.shut_down.get() {
             return Ok(());
         }
-        // Cut off from here on, it is done again, and gives nothing back then.
+        // If this is cancelled from here on, the next call runs it again without returning memory.
         let was_broken = self.broken.replace(true);
-        // Whether nothing is left that the memory node has to sweep.
+        // Whether nothing is left for the memory node to sweep.
         let mut given_back: Result<bool, Error> = Ok(true);
         let open: Vec<_> = self.tables.take().into_values().collect();
         let dropped = self.dropped_tables.take().into_iter();
@@ -410,7 +416,7 @@ impl<H: Host> SessionCore<H> {
                 }
             }
         }
-        let bytes_given_back = self.give_back_bytes(was_broken).await;
+        let bytes_given_back = self.return_byte_tables(was_broken).await;
         given_back = match (given_back, bytes_given_back) {
             (Ok(words), Ok(bytes)) => Ok(words && bytes),
             (Err(error), _) | (_, Err(error)) => Err(error),
@@ -421,7 +427,7 @@ impl<H: Host> SessionCore<H> {
         if !was_broken && self.chunk_owner_count.get() == 0 && holds_nothing {
             self.write_drained().await?;
         }
-        // F6: futures that were dropped may have left batches on their way.
+        // Dropped futures may have left batches in flight (FABRIC-6).
         for attempt in 0.. {
             if self.endpoint.in_flight_count() == 0 {
                 break;
@@ -429,7 +435,7 @@ impl<H: Host> SessionCore<H> {
             backoff(attempt).await;
         }
         self.host.close_session(self.owner)?;
-        self.shut.set(true);
+        self.shut_down.set(true);
         given_back.map(drop)
     }
 
@@ -440,20 +446,20 @@ impl<H: Host> SessionCore<H> {
         let mut batch = Batch::new();
         batch.write_word(heartbeat_addr(self.layout(), session), HEARTBEAT_DRAINED);
         match self.control(&mut batch).await {
-            // Over verbs a card lets a session with the right to read write nothing, not even its
-            // own words. It never held anything; the node finds that out.
+            // Over verbs, the card rejects all WRITEs of a session with only the `read` right, even
+            // to its own words. Such a session never held anything, and the node detects its end.
             Err(error) if error.is_forbidden() => Ok(()),
             written => Ok(written?),
         }
     }
 }
 
-impl<H: Host> Drop for SessionCore<H> {
+impl<H: SessionHost> Drop for SessionCore<H> {
     fn drop(&mut self) {
         if !H::CLOSES_DROPPED_SESSIONS {
             return;
         }
-        if let Err(error) = self.drive(self.shut()) {
+        if let Err(error) = self.drive(self.shut_down()) {
             tracing::warn!(owner = %self.owner, %error, "a session did not close cleanly");
         }
     }

@@ -1,24 +1,24 @@
-//! Calls of the memory node, by rings in far memory (S5; E1 to E9 of `farleaf-message`).
+//! Calls to the memory node through rings in far memory (see `farleaf_fabric::message`).
 
 use std::cell::Cell;
 use std::rc::Rc;
 
+use farleaf_base::WordAddr;
 use farleaf_executor::backoff;
+use farleaf_fabric::message::{CallError, Caller, CallerRings};
 use farleaf_fabric::{Batch, Endpoint};
-use farleaf_message::{CallError, Caller, Lines};
-use farleaf_node::calls::desk::{WINDOW_SIZE_WORDS, rings_of};
-use farleaf_region::layout::ChunkIndex;
-use farleaf_region::session::{RINGS_REFUSED, Wish, rings_addr, wants_rings_addr};
-use farleaf_types::WordAddr;
+use farleaf_node::calls::ring_registry::{WINDOW_SIZE_WORDS, rings_of};
+use farleaf_pool::layout::ChunkIndex;
+use farleaf_pool::session::{RINGS_REFUSED, ReplyPlace, ring_request_addr, rings_addr};
 
 use super::base::SessionCore;
-use crate::host::Host;
+use crate::host::SessionHost;
 use crate::{Error, ErrorKind};
 
-impl<H: Host> SessionCore<H> {
-    /// Sends a request to the home node and replaces `reply` by what it answers, for which room of
-    /// `reply_size_bytes` is announced. One batch of two WRITEs; then looks at the ring of replies,
-    /// which are READs where that is neither this process's memory nor the session's window.
+impl<H: SessionHost> SessionCore<H> {
+    /// Sends a request to the home node and stores the answer in `reply`, for which it reserves
+    /// `reply_size_bytes`. Costs one batch of two WRITEs, then polls of the reply ring, which are
+    /// READs unless the ring is in this process's memory or in the session's window.
     pub(crate) async fn call(
         &self,
         batch: &mut Batch,
@@ -46,17 +46,17 @@ impl<H: Host> SessionCore<H> {
         }
     }
 
-    /// Asks now and then whether the node is gone, while it is waited for.
+    /// Returns a function that a waiting call polls to learn whether the node is gone.
     fn node_watch(&self) -> impl Fn() -> bool {
-        let look_count = Cell::new(0_u32);
+        let poll_count = Cell::new(0_u32);
         move || {
-            look_count.update(|count| count.wrapping_add(1));
-            self.host.is_node_gone(self.owner, look_count.get())
+            poll_count.update(|count| count.wrapping_add(1));
+            self.host.is_node_gone(self.owner, poll_count.get())
         }
     }
 
-    /// The session's rings; the node gives it some when it makes its first call.
-    async fn lines(&self) -> Result<Rc<Lines>, Error> {
+    /// Returns the session's rings; the node assigns them at the first call.
+    async fn lines(&self) -> Result<Rc<CallerRings>, Error> {
         if let Some(lines) = self.known_lines() {
             return Ok(lines);
         }
@@ -65,19 +65,22 @@ impl<H: Host> SessionCore<H> {
         };
         let home = self.layout().home();
         let mut batch = Batch::new();
-        let wish = if self.endpoint.open_window(WINDOW_SIZE_WORDS) {
-            Wish::InWindow
+        let ring_request = if self.endpoint.open_window(WINDOW_SIZE_WORDS) {
+            ReplyPlace::InWindow
         } else {
-            Wish::InRegion
+            ReplyPlace::InNodeMemory
         };
-        batch.write_word(wants_rings_addr(home, session), wish.word(incarnation));
-        batch.fetch_add(home.rings_wanted(), 1);
+        batch.write_word(
+            ring_request_addr(home, session),
+            ring_request.word(incarnation),
+        );
+        batch.fetch_add(home.ring_request_count(), 1);
         self.control(&mut batch).await?;
         let is_gone = self.node_watch();
         for attempt in 0.. {
             let place = rings_addr(home, session);
             if self.read_word(place.offset(1)).await? == incarnation.number() {
-                return self.take_rings(wish, self.read_word(place).await?);
+                return self.take_rings(ring_request, self.read_word(place).await?);
             }
             if is_gone() {
                 return Err(ErrorKind::Call(CallError::Gone).into());
@@ -94,9 +97,9 @@ impl<H: Host> SessionCore<H> {
         Ok(batch.words(read)[0])
     }
 
-    /// What the node has answered.
-    fn take_rings(&self, wish: Wish, word: u64) -> Result<Rc<Lines>, Error> {
-        // Another future may have come first: there is one state of the rings.
+    /// Opens the rings that the node has assigned.
+    fn take_rings(&self, ring_request: ReplyPlace, word: u64) -> Result<Rc<CallerRings>, Error> {
+        // Another future may have opened the rings first; they share one state.
         if let Some(lines) = self.known_lines() {
             return Ok(lines);
         }
@@ -105,19 +108,19 @@ impl<H: Host> SessionCore<H> {
         }
         let chunk_count = self.layout().home().superblock.chunk_count;
         let number = word.checked_sub(1).filter(|number| *number < chunk_count);
-        let number = number.ok_or(ErrorKind::BadReply("rings outside of its region"))?;
+        let number = number.ok_or(ErrorKind::BadReply("rings outside of its memory"))?;
         let chunk = ChunkIndex::new(self.layout().home().node, number);
-        let rings = rings_of(self.layout(), chunk, wish);
-        let lines = match wish {
-            Wish::InRegion => Lines::new(rings),
-            Wish::InWindow => Lines::in_window(rings),
+        let rings = rings_of(self.layout(), chunk, ring_request);
+        let lines = match ring_request {
+            ReplyPlace::InNodeMemory => CallerRings::new(rings),
+            ReplyPlace::InWindow => CallerRings::in_window(rings),
         };
         let lines = Rc::new(lines);
         *self.lines.borrow_mut() = Some(Rc::clone(&lines));
         Ok(lines)
     }
 
-    fn known_lines(&self) -> Option<Rc<Lines>> {
+    fn known_lines(&self) -> Option<Rc<CallerRings>> {
         self.lines.borrow().clone()
     }
 }

@@ -1,36 +1,38 @@
-//! The catalog, from a session's side (rules C1 to C3).
+//! Catalog operations of a session.
 
+use farleaf_base::{OwnerWord, RemoteAddr, SequenceNumber, TableId};
 use farleaf_byte_index::load::{NewByteTable, create_table as create_byte_table};
 use farleaf_executor::backoff;
 use farleaf_fabric::{Batch, Endpoint, OperationKind, ReadSlot};
 use farleaf_index::load::{NewTable, create_table};
-use farleaf_leaf::Critical;
-use farleaf_region::catalog::{
+use farleaf_leaf::words::Critical;
+use farleaf_pool::catalog::{
     CatalogEntry, ENTRY_SIZE_WORDS, EntryState, TABLE_COUNT_MAX, TableRecord, dropped_word,
     live_word,
 };
-use farleaf_region::part::PartRecord;
-use farleaf_region::session::{self, alive_word};
-use farleaf_region::{PoolLayout, RegionError};
-use farleaf_types::{OwnerWord, RemoteAddr, SequenceNumber, TableId};
+use farleaf_pool::part::PartRecord;
+use farleaf_pool::session::{self, alive_word};
+use farleaf_pool::{PoolError, PoolLayout};
 
 use super::base::SessionCore;
 use super::listings::{is_listing, lists};
-use crate::begin::Begun;
-use crate::host::Host;
+use crate::begin::OperationGuard;
+use crate::host::SessionHost;
 use crate::options::{PageOptions, TableInfo, TableKind, TableOptions, check_name};
 use crate::{Error, ErrorKind, PartitionError};
 
-/// An entry is written in one batch; whoever reads it torn so often has met damage.
+/// Torn reads of an entry after which it is considered corrupted, because an entry is written in
+/// one batch.
 const TORN_ENTRY_COUNT_MAX: u32 = 1000;
 
-/// How often [`SessionCore::create_entry`] looks for the place of a dropped table, and how many of
-/// the longest waits lie between two looks: about 2 s in all, if nothing else of the thread is in
-/// flight. The memory node looks for dropped tables every few milliseconds.
-const ROOM_LOOK_COUNT_MAX: u32 = 256;
-const ROOM_WAIT_COUNT: u32 = 64;
+/// Number of times that [`SessionCore::create_entry`] checks whether a dropped table's entry is
+/// free, and number of backoffs between two checks. The backoffs take about 2 s in all if the
+/// thread has nothing else in flight. The memory node checks for dropped tables every few
+/// milliseconds.
+const ENTRY_CHECK_COUNT_MAX: u32 = 256;
+const BACKOFFS_PER_ENTRY_CHECK: u32 = 64;
 
-/// All live tables.
+/// Reads all live tables.
 pub(crate) async fn read_catalog<E: Endpoint>(
     endpoint: &E,
     layout: &PoolLayout,
@@ -40,7 +42,7 @@ pub(crate) async fn read_catalog<E: Endpoint>(
     Ok(entries)
 }
 
-/// All entries that are not free, in the name of a session if there is one.
+/// Reads all entries that are not free, on behalf of a session if there is one.
 async fn read_entries<E: Endpoint>(
     endpoint: &E,
     layout: &PoolLayout,
@@ -51,7 +53,7 @@ async fn read_entries<E: Endpoint>(
     loop {
         batch.clear();
         let word_count = TABLE_COUNT_MAX as usize * ENTRY_SIZE_WORDS;
-        let known = Known::ask(&mut batch, layout, owner);
+        let known = KnownSessionCheck::ask(&mut batch, layout, owner);
         let read = batch.read(layout.catalog_entry(0), word_count);
         let executed = endpoint.execute(&mut batch).await;
         let counters = endpoint.counters();
@@ -59,7 +61,7 @@ async fn read_entries<E: Endpoint>(
         executed?;
         known.check(&batch)?;
         let entries = batch.words(read).chunks_exact(ENTRY_SIZE_WORDS).enumerate();
-        let entries: Result<Vec<_>, RegionError> = entries
+        let entries: Result<Vec<_>, PoolError> = entries
             .filter_map(|(index, words)| CatalogEntry::decode(index as u64, words).transpose())
             .collect();
         match entries {
@@ -70,14 +72,14 @@ async fn read_entries<E: Endpoint>(
     }
 }
 
-/// C6: whether the memory node still knows the session. Asked in the same batch as what follows
-/// from it: the memory of a node that has restarted is empty, and whoever goes by it would say that
-/// there are no tables, or make one where nothing is prepared for it.
-pub(crate) struct Known {
+/// Check whether the memory node still knows the session, in the same batch as the reads that
+/// depend on it. A node that restarted has empty memory. Without the check, a client would conclude
+/// that there are no tables, or create one in memory that is not set up for it.
+pub(crate) struct KnownSessionCheck {
     own: Option<(ReadSlot, u64)>,
 }
 
-impl Known {
+impl KnownSessionCheck {
     pub(crate) fn ask(batch: &mut Batch, layout: &PoolLayout, owner: OwnerWord) -> Self {
         let own = owner.holder().map(|(session, incarnation)| {
             let word = batch.read(layout.session(session), 1);
@@ -96,8 +98,8 @@ impl Known {
     }
 }
 
-impl<H: Host> SessionCore<H> {
-    /// All live tables, as this session may see them: without those that list others' pages.
+impl<H: SessionHost> SessionCore<H> {
+    /// Returns all live tables except listings of other tables' pages.
     async fn live_tables(&self) -> Result<Vec<CatalogEntry>, Error> {
         let mut entries = self.entries().await?;
         entries.retain(|entry| entry.state == EntryState::Live && !is_listing(entry));
@@ -122,7 +124,8 @@ impl<H: Host> SessionCore<H> {
         .into()
     }
 
-    /// O1: refuses a part of a table over several pools where a table by itself is wanted.
+    /// Returns an error if a part of a table over several pools was found instead of an ordinary
+    /// table.
     pub(crate) fn check_whole(&self, record: &TableRecord) -> Result<(), Error> {
         let Some(part) = record.part else {
             return Ok(());
@@ -136,7 +139,7 @@ impl<H: Host> SessionCore<H> {
         .into())
     }
 
-    /// What there is to know of the table of this name, if there is one.
+    /// Returns the properties of the table of this name, if it exists.
     pub(super) async fn look_up(&self, name: &str) -> Result<Option<TableInfo>, Error> {
         let entries = self.live_tables().await?;
         let found = entries.iter().find(|entry| entry.record.name == name);
@@ -145,18 +148,19 @@ impl<H: Host> SessionCore<H> {
             .transpose()
     }
 
-    /// C2. If all places are taken, some of them by dropped tables, it waits for one of those: who
-    /// makes and drops tables faster than the memory node takes them back is slowed, not refused.
-    /// It has nothing under way while it waits (P1), or its own session would keep them taken.
+    /// Creates the catalog entry of a new table. If all entries are used, some of them by dropped
+    /// tables, it waits for one of those. Clients that create and drop tables faster than the
+    /// memory node frees entries are thus delayed instead of failing. The session has no unfinished
+    /// operation while it waits, or it would itself keep the entries from becoming free.
     pub(crate) async fn create_entry(
         &self,
         name: &str,
         options: &TableOptions,
         part: Option<PartRecord>,
-    ) -> Result<(CatalogEntry, Begun<'_>), Error> {
+    ) -> Result<(CatalogEntry, OperationGuard<'_>), Error> {
         check_name(name)?;
         options.check()?;
-        // Before anything is made that the session could not open.
+        // Checked before creating a table that the session could not open.
         self.options.budget_for(options.layer)?;
         if part.is_some() && options.kind != TableKind::Words {
             return Err(ErrorKind::BadOption {
@@ -166,16 +170,16 @@ impl<H: Host> SessionCore<H> {
             }
             .into());
         }
-        let mut look_count = 0;
+        let mut poll_count = 0;
         loop {
             let begun = self.begin().await?;
-            look_count += 1;
+            poll_count += 1;
             match self.try_create_entry(name, options, part).await {
-                Err(error) if look_count < ROOM_LOOK_COUNT_MAX && error.awaits_room() => {}
+                Err(error) if poll_count < ENTRY_CHECK_COUNT_MAX && error.awaits_free_entry() => {}
                 outcome => return Ok((outcome?, begun)),
             }
             drop(begun);
-            for _ in 0..ROOM_WAIT_COUNT {
+            for _ in 0..BACKOFFS_PER_ENTRY_CHECK {
                 backoff(u32::MAX).await;
             }
         }
@@ -221,9 +225,9 @@ impl<H: Host> SessionCore<H> {
             let written = self.write_entry((index, id), name, (options, part)).await;
             if written.is_err() {
                 let is_other = |made: &CatalogEntry| !lists(made, id);
-                self.made_listings.borrow_mut().retain(is_other);
+                self.new_listings.borrow_mut().retain(is_other);
             }
-            if matches!(&written, Err(error) if !error.is_of_fabric()) {
+            if matches!(&written, Err(error) if !error.is_fabric_error()) {
                 self.drop_orphans(&self.entries().await?).await?;
             }
             written
@@ -241,7 +245,7 @@ impl<H: Host> SessionCore<H> {
         let mut batch = Batch::new();
         self.chunk_owner_count.update(|count| count + 1);
         let created = self.make_leaves(id, options).await;
-        if matches!(&created, Err(error) if !error.is_of_fabric()) {
+        if matches!(&created, Err(error) if !error.is_fabric_error()) {
             self.chunk_owner_count.update(|count| count - 1);
         }
         let made = created?;
@@ -259,10 +263,10 @@ impl<H: Host> SessionCore<H> {
         batch.clear();
         batch.write(entry.offset(1), &record.encode_body(made.root()));
         batch.write_word(entry, live_word(id));
-        // F5: an unknown outcome is left to the sweep, when the session has ended.
+        // If the outcome is unknown (FABRIC-5), the sweep cleans up after the session has ended.
         self.control(&mut batch).await?;
         let root = made.root();
-        self.give_back_made(id, options, made).await?;
+        self.return_first_leaf(id, options, made).await?;
         self.chunk_owner_count.update(|count| count - 1);
         Ok(CatalogEntry {
             index,
@@ -275,42 +279,48 @@ impl<H: Host> SessionCore<H> {
         })
     }
 
-    /// The first leaf of a table, and what leads to it. Nothing points to them yet.
-    async fn make_leaves(&self, id: TableId, options: &TableOptions) -> Result<Made, Error> {
+    /// Creates the first leaf of a table and its tree, if any. Nothing refers to them yet.
+    async fn make_leaves(
+        &self,
+        id: TableId,
+        options: &TableOptions,
+    ) -> Result<FirstTableLeaf, Error> {
         Ok(match options.kind {
             TableKind::Words => {
                 let access = self.access_to(options.leaf_geometry()?, id);
-                Made::Words(create_table(&access, &options.load_plan()).await?)
+                FirstTableLeaf::Words(create_table(&access, &options.load_plan()).await?)
             }
             TableKind::Bytes(pages) => {
                 let access = self.page_access(options.page_geometry(pages)?, id);
-                Made::Bytes(create_byte_table(&access).await?)
+                FirstTableLeaf::Bytes(create_byte_table(&access).await?)
             }
         })
     }
 
-    /// Gives the chunks of a table's first leaf to the table.
-    async fn give_back_made(
+    /// Transfers the chunks of a table's first leaf to the table.
+    async fn return_first_leaf(
         &self,
         id: TableId,
         options: &TableOptions,
-        made: Made,
+        made: FirstTableLeaf,
     ) -> Result<(), Error> {
         match (made, options.kind) {
-            (Made::Bytes(table), TableKind::Bytes(pages)) => {
+            (FirstTableLeaf::Bytes(table), TableKind::Bytes(pages)) => {
                 let access = self.page_access(options.page_geometry(pages)?, id);
                 table.give_back(&access, true).await?;
             }
-            (Made::Words(table), _) => {
+            (FirstTableLeaf::Words(table), _) => {
                 let access = self.access_to(options.leaf_geometry()?, id);
                 table.give_back(&access, true).await?;
             }
-            (Made::Bytes(_), TableKind::Words) => unreachable!("it was made by these options"),
+            (FirstTableLeaf::Bytes(_), TableKind::Words) => {
+                unreachable!("it was made by these options")
+            }
         }
         Ok(())
     }
 
-    /// C3, of the table of this name if `check` has nothing against it.
+    /// Drops the table of this name, unless `check` returns an error.
     pub(super) async fn drop_entry(
         &self,
         name: &str,
@@ -336,7 +346,8 @@ impl<H: Host> SessionCore<H> {
             .collect()
     }
 
-    /// C1. If it is cut off, or the fabric fails, the session may hold the lock: it is broken then.
+    /// Runs `work` with the catalog's lock. If it is cancelled, or the fabric fails, the session
+    /// may hold the lock and is therefore marked as broken.
     async fn with_catalog_lock<R>(
         &self,
         work: impl Future<Output = Result<R, Error>>,
@@ -350,14 +361,14 @@ impl<H: Host> SessionCore<H> {
             let swap = batch.compare_swap(lock, expected.word(), self.owner.word());
             if let Err(error) = self.control(&mut batch).await {
                 if error.is_forbidden() {
-                    // F7: nothing of the only verb took effect.
+                    // The batch has one verb, which had no effect (FABRIC-7).
                     critical.passed();
                 }
                 return Err(error.into());
             }
             let previous = OwnerWord::from_word(batch.previous(swap));
             if previous == expected {
-                // Nothing is awaited before the next critical time begins.
+                // Nothing is awaited before the next critical section begins.
                 critical.passed();
                 break;
             }
@@ -388,13 +399,13 @@ impl<H: Host> SessionCore<H> {
     }
 }
 
-/// The first leaf of a table, whatever its kind.
-enum Made {
+/// First leaf of a new table of any kind.
+enum FirstTableLeaf {
     Words(NewTable),
     Bytes(NewByteTable),
 }
 
-impl Made {
+impl FirstTableLeaf {
     fn first_leaf(&self) -> RemoteAddr {
         match self {
             Self::Words(table) => table.first_leaf,
@@ -410,15 +421,15 @@ impl Made {
     }
 }
 
-fn full(entries: &[CatalogEntry]) -> RegionError {
+fn full(entries: &[CatalogEntry]) -> PoolError {
     let is_dropped = |entry: &&CatalogEntry| entry.state == EntryState::Dropped;
-    RegionError::CatalogFull {
+    PoolError::CatalogFull {
         table_count_max: TABLE_COUNT_MAX,
         dropped_count: entries.iter().filter(is_dropped).count() as u64,
     }
 }
 
-/// How a table that exists differs from what was asked for.
+/// Describes how an existing table differs from the requested options.
 fn difference(record: &TableRecord, options: &TableOptions) -> String {
     let Ok(known) = TableInfo::from_record(record) else {
         return "made by another version of farleaf".to_owned();

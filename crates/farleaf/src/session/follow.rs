@@ -1,38 +1,39 @@
-//! What an operation does before it begins: P1, and if something has changed, P4 and B4.
+//! Steps before an operation begins: its note and, if something has changed, the checks for dropped
+//! tables, new roots and newer caches.
 
 use std::rc::Rc;
 
+use farleaf_base::SequenceNumber;
 use farleaf_fabric::{Batch, Endpoint, OperationKind, ProtocolCheck};
 use farleaf_index::load::finish_root;
-use farleaf_index::tree::node::Entry;
+use farleaf_index::tree::node::ChildEntry;
 use farleaf_index::{Index, IndexError};
-use farleaf_region::catalog::{live_word, root_addr};
-use farleaf_region::members::MemberState;
-use farleaf_types::SequenceNumber;
+use farleaf_pool::catalog::{live_word, root_addr};
+use farleaf_pool::members::MemberState;
 
 use super::base::{DroppedTable, SessionCore, TableState};
-use super::catalog::Known;
-use crate::async_table::Rare;
-use crate::begin::{Begun, BegunBriefly};
-use crate::host::Host;
+use super::catalog::KnownSessionCheck;
+use crate::async_table::SlowPathFuture;
+use crate::begin::{BriefOperationGuard, OperationGuard};
+use crate::host::SessionHost;
 use crate::{Error, ErrorKind};
 
-impl<H: Host> SessionCore<H> {
-    /// Begins an operation on a table. `None`: something has changed, and
-    /// [`begin_slowly`](Self::begin_slowly) sees to it.
+impl<H: SessionHost> SessionCore<H> {
+    /// Begins an operation on a table. `None`: something has changed, and the caller uses
+    /// [`begin_on_slow_path`](Self::begin_on_slow_path).
     #[expect(clippy::inline_always, reason = "what it returns would go by memory")]
     #[inline(always)]
-    pub(crate) fn begin_at_once(&self, table: &TableState) -> Option<Begun<'_>> {
+    pub(crate) fn begin_at_once(&self, table: &TableState) -> Option<OperationGuard<'_>> {
         let (begun, behind) = self.unfinished.begin();
-        let is_ready = behind.is_none() && !self.has_news.get();
-        (is_ready && !table.is_apart.get() && !self.is_broken()).then_some(begun)
+        let is_ready = behind.is_none() && !self.has_pending_work.get();
+        (is_ready && !table.needs_slow_path.get() && !self.is_broken()).then_some(begun)
     }
 
-    /// [`begin_at_once`](Self::begin_at_once) for an operation that ends, or is kept, before
-    /// anything else of the session runs.
+    /// Begins an operation like [`begin_at_once`](Self::begin_at_once) if it ends, or is kept,
+    /// before anything else of the session runs.
     #[inline]
-    pub(crate) fn begin_briefly(&self, table: &TableState) -> Option<BegunBriefly<'_>> {
-        if table.is_read_apart.get() || self.is_broken() || self.has_news.get() {
+    pub(crate) fn begin_briefly(&self, table: &TableState) -> Option<BriefOperationGuard<'_>> {
+        if table.reads_need_slow_path.get() || self.is_broken() || self.has_pending_work.get() {
             return None;
         }
         self.unfinished.begin_briefly()
@@ -40,7 +41,10 @@ impl<H: Host> SessionCore<H> {
 
     /// Begins an operation on a table, whatever has changed.
     #[cold]
-    pub(crate) fn begin_slowly<'a>(&'a self, table: &'a TableState) -> Rare<'a, Begun<'a>> {
+    pub(crate) fn begin_on_slow_path<'a>(
+        &'a self,
+        table: &'a TableState,
+    ) -> SlowPathFuture<'a, OperationGuard<'a>> {
         Box::pin(async {
             let begun = self.begin().await?;
             if table.dropped.get() {
@@ -50,34 +54,36 @@ impl<H: Host> SessionCore<H> {
         })
     }
 
-    /// Begins an operation that is not on a table: P1, and P4 if the session is behind.
-    pub(crate) async fn begin(&self) -> Result<Begun<'_>, Error> {
+    /// Begins an operation that is not on a table: notes it, and catches up if the session is
+    /// behind.
+    pub(crate) async fn begin(&self) -> Result<OperationGuard<'_>, Error> {
         if self.is_broken() {
-            // Others recover what it holds as soon as it counts as fenced; which it may only when
-            // nothing of it is under way (F6).
+            // Others recover what the session holds once it counts as fenced, which requires that
+            // it has no unfinished operation (FABRIC-6).
             if self.unfinished.is_idle() {
-                self.shut().await?;
+                self.shut_down().await?;
             }
             return Err(ErrorKind::SessionBroken.into());
         }
         let (begun, behind) = self.unfinished.begin();
-        self.take_news().await?;
+        self.do_pending_work().await?;
         let Some(sequence) = behind else {
             return Ok(begun);
         };
         loop {
             let opened_count = self.opened_count.get();
-            self.look_for_dropped(sequence).await?;
-            // A table that was opened meanwhile has not been looked at.
+            self.find_dropped(sequence).await?;
+            // A table that was opened meanwhile has not been checked.
             if self.opened_count.get() == opened_count {
                 return Ok(self.unfinished.follow(begun, sequence));
             }
         }
     }
 
-    /// P4.
-    pub(super) async fn look_for_dropped(&self, sequence: SequenceNumber) -> Result<(), Error> {
-        self.look_for_dropped_bytes(sequence).await?;
+    /// Checks which open tables were dropped or have new roots, and returns memory leased for
+    /// dropped ones.
+    pub(super) async fn find_dropped(&self, sequence: SequenceNumber) -> Result<(), Error> {
+        self.find_dropped_byte_tables(sequence).await?;
         let tables: Vec<Rc<TableState>> = self.tables.borrow().values().cloned().collect();
         if tables.is_empty() {
             return Ok(());
@@ -91,27 +97,27 @@ impl<H: Host> SessionCore<H> {
                 (table, word, batch.read(root_addr(layout, index), 1))
             })
             .collect();
-        // C6: a node that has restarted has dropped nothing, it is empty.
-        let known = Known::ask(&mut batch, self.layout(), self.owner);
+        // A node that has restarted is empty, which does not mean that its tables were dropped.
+        let known = KnownSessionCheck::ask(&mut batch, self.layout(), self.owner);
         self.control(&mut batch).await?;
         known.check(&batch)?;
-        let is_followed = !self.endpoint.leaves_out(ProtocolCheck::RootsAreFollowed);
+        let is_followed = !self.endpoint.skips_check(ProtocolCheck::RootsAreFollowed);
         for (table, word, root) in words {
             let id = table.entry.record.id;
             let root = batch.words(root)[0];
             let is_dropped = batch.words(word)[0] != live_word(id)
-                && !self.endpoint.leaves_out(ProtocolCheck::DropsAreFollowed);
+                && !self.endpoint.skips_check(ProtocolCheck::DropsAreFollowed);
             if is_dropped && !table.dropped.replace(true) {
-                table.is_apart.set(true);
-                table.is_read_apart.set(true);
+                table.needs_slow_path.set(true);
+                table.reads_need_slow_path.set(true);
                 self.tables.borrow_mut().remove(&id);
                 self.share().forget(id);
                 self.dropped_tables.borrow_mut().push(DroppedTable {
                     table: Rc::clone(table),
-                    followed_to: sequence,
+                    caught_up_to: sequence,
                 });
-                self.has_news.set(true);
-                self.give_back_lease(table).await?;
+                self.has_pending_work.set(true);
+                self.return_lease(table).await?;
             } else if !is_dropped && root != table.root.get().word() && is_followed {
                 self.refresh(table).await?;
             }
@@ -120,17 +126,17 @@ impl<H: Host> SessionCore<H> {
         Ok(())
     }
 
-    /// Sees to what operations have set the session's flag for.
-    async fn take_news(&self) -> Result<(), Error> {
-        if !self.has_news.get() {
+    /// Does the work for which operations have set the session's flag.
+    async fn do_pending_work(&self) -> Result<(), Error> {
+        if !self.has_pending_work.get() {
             return Ok(());
         }
-        // What is left over sets it again.
-        self.has_news.set(false);
+        // Set again below if work is left.
+        self.has_pending_work.set(false);
         self.forget_dropped().await?;
         self.forget_dropped_bytes().await?;
         if !self.dropped_tables.borrow().is_empty() {
-            self.has_news.set(true);
+            self.has_pending_work.set(true);
         }
         let tables: Vec<Rc<TableState>> = self.tables.borrow().values().cloned().collect();
         for table in tables {
@@ -142,8 +148,8 @@ impl<H: Host> SessionCore<H> {
         Ok(())
     }
 
-    /// I3: lists leaves of a table's tree that operations have found unlisted.
-    async fn list_leaves(&self, table: &TableState, leaves: &[Entry]) -> Result<(), Error> {
+    /// Lists leaves in a table's tree that operations have found unlisted.
+    async fn list_leaves(&self, table: &TableState, leaves: &[ChildEntry]) -> Result<(), Error> {
         let mut batch = Batch::new();
         let index = Index::new(self.access(table), &table.index);
         let listed = index.list_unlisted(&mut batch, leaves).await;
@@ -152,8 +158,8 @@ impl<H: Host> SessionCore<H> {
         Ok(listed?)
     }
 
-    /// Takes a newer cache of a table's tree, if its index wants one; reads it, unless another
-    /// session of the process is about to. What the tree lacks of what was met is listed.
+    /// Replaces a table's tree cache if its index needs a newer one, unless another session of the
+    /// process is reading one. Lists leaves that operations have met and the new tree lacks.
     async fn renew_cache(&self, table: &TableState) -> Result<(), Error> {
         let Some(old) = table.index.wants_newer() else {
             return Ok(());
@@ -168,8 +174,8 @@ impl<H: Host> SessionCore<H> {
         self.list_leaves(table, &unlisted).await
     }
 
-    /// Gives back what operations that began before a drop have leased since, once the last of them
-    /// has ended: until then the table's memory cannot become free.
+    /// Returns memory that operations which began before a drop have leased since, once the last of
+    /// them has ended. Until then the table's memory cannot become free.
     async fn forget_dropped(&self) -> Result<(), Error> {
         if self.dropped_tables.borrow().is_empty() || self.unfinished.has_older() {
             return Ok(());
@@ -177,18 +183,18 @@ impl<H: Host> SessionCore<H> {
         let followed = self.unfinished.followed();
         let dropped = self.dropped_tables.take().into_iter();
         let (over, waiting): (Vec<_>, Vec<_>) =
-            dropped.partition(|dropped| dropped.followed_to <= followed);
+            dropped.partition(|dropped| dropped.caught_up_to <= followed);
         if !waiting.is_empty() {
-            self.has_news.set(true);
+            self.has_pending_work.set(true);
         }
         self.dropped_tables.replace(waiting);
         for dropped in over {
-            self.give_back_lease(&dropped.table).await?;
+            self.return_lease(&dropped.table).await?;
         }
         Ok(())
     }
 
-    /// U5: gives back what it leases on nodes that are to be left.
+    /// Returns memory that the session leases on nodes that are draining or lost.
     async fn leave_closed_nodes(&self, table: &TableState) -> Result<(), Error> {
         let members = self.layout().members();
         let is_open = |node| members.state(node) == Some(MemberState::Active);
@@ -200,8 +206,9 @@ impl<H: Host> SessionCore<H> {
         Ok(())
     }
 
-    /// If it is cut off, or fails, chunks are owned that no lease knows of.
-    async fn give_back_lease(&self, table: &TableState) -> Result<(), Error> {
+    /// Returns a table's leased memory. If this is cancelled or fails, the session owns chunks that
+    /// are not part of a lease.
+    async fn return_lease(&self, table: &TableState) -> Result<(), Error> {
         let leases = table.index.take_leases();
         self.chunk_owner_count.update(|count| count + 1);
         for mut lease in leases {
@@ -211,11 +218,11 @@ impl<H: Host> SessionCore<H> {
         Ok(())
     }
 
-    /// Asks the catalog whether a table is still there, for operations that are worth a round trip:
-    /// a drop shows there before its number has been drawn.
+    /// Checks in the catalog whether a table still exists, for operations that are worth a round
+    /// trip: the catalog shows a drop before its sequence number is drawn.
     pub(crate) async fn check_live(&self, table: &TableState) -> Result<(), Error> {
         let mut batch = Batch::new();
-        let known = Known::ask(&mut batch, self.layout(), self.owner);
+        let known = KnownSessionCheck::ask(&mut batch, self.layout(), self.owner);
         let word = batch.read(self.layout().catalog_entry(table.entry.index), 1);
         self.control(&mut batch).await?;
         known.check(&batch)?;
@@ -225,7 +232,7 @@ impl<H: Host> SessionCore<H> {
         Err(dropped(table))
     }
 
-    /// Takes the newest root, and finishes it if its loader did not (B4).
+    /// Takes the newest root, and completes its load if the loader did not.
     pub(crate) async fn refresh(&self, table: &TableState) -> Result<(), Error> {
         loop {
             let before = table.root.get();

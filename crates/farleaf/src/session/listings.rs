@@ -1,27 +1,29 @@
-//! Entries of the catalog that list the pages of others (BT5 of `farleaf_byte_index::rf_tree`).
+//! Listings: catalog entries of tables that list the pages of other tables (see
+//! `farleaf_byte_index::rf_tree`).
 
+use farleaf_base::TableId;
 use farleaf_byte_index::rf_tree::listing_of;
 use farleaf_fabric::Batch;
-use farleaf_region::catalog::{CatalogEntry, EntryState, dropped_word};
-use farleaf_types::TableId;
+use farleaf_pool::catalog::{CatalogEntry, EntryState, dropped_word};
 
 use super::base::SessionCore;
-use crate::host::Host;
+use crate::host::SessionHost;
 use crate::options::TableOptions;
 use crate::{Error, ErrorKind};
 
-/// How names begin that nobody can give (BT5): no name has control characters.
+/// First character of listings' names. Users cannot use it, because table names have no control
+/// characters.
 const LISTING_MARK: char = '\u{1}';
 
-impl<H: Host> SessionCore<H> {
-    /// BT5: what lists the pages of a table.
+impl<H: SessionHost> SessionCore<H> {
+    /// Returns the listing of a table.
     ///
     /// # Errors
-    /// [`ErrorKind::TableDropped`]: it is dropped, as its table is; never of a table that this
-    /// session has just made.
+    /// [`ErrorKind::TableDropped`]: the listing was dropped with its table. This never happens for
+    /// a table that this session has just created.
     pub(crate) async fn find_listing(&self, table: &CatalogEntry) -> Result<CatalogEntry, Error> {
         let made = {
-            let mut made = self.made_listings.borrow_mut();
+            let mut made = self.new_listings.borrow_mut();
             let place = made.iter().position(|entry| lists(entry, table.record.id));
             place.map(|place| made.swap_remove(place))
         };
@@ -29,29 +31,30 @@ impl<H: Host> SessionCore<H> {
             return Ok(made);
         }
         let entries = self.entries().await?.into_iter();
-        // One that is dropped has no root any more, as soon as nobody has to know it (G3).
+        // A dropped entry loses its root as soon as no session can need it.
         let mut live = entries.filter(|entry| entry.state == EntryState::Live);
         let of_table = live.find(|entry| lists(entry, table.record.id));
         of_table.ok_or_else(|| {
-            // It is dropped with its table.
+            // A listing is dropped together with its table.
             let name = table.record.name.clone();
             ErrorKind::TableDropped { name }.into()
         })
     }
 
-    /// Makes what is to list the pages of a table, which does not have its entry yet.
+    /// Creates the listing of a table that does not have its own entry yet.
     pub(super) async fn write_listing(&self, index: u64, table: TableId) -> Result<(), Error> {
         let options = TableOptions::bytes();
         let place = (index, listing_of(table));
         let name = listing_name(table);
         let entry = self.write_entry(place, &name, (&options, None)).await?;
-        // Whoever opens the table that it has made has it in hand, whoever drops that meanwhile.
-        self.made_listings.borrow_mut().push(entry);
+        // Kept here so that opening the new table finds its listing even if another client drops it
+        // meanwhile.
+        self.new_listings.borrow_mut().push(entry);
         Ok(())
     }
 
-    /// BT5: drops what lists the pages of tables that are not there (any more); whether there was
-    /// any. The session has the catalog's lock.
+    /// Drops listings whose tables do not exist, and returns whether there were any. The caller
+    /// must hold the catalog's lock.
     pub(super) async fn drop_orphans(&self, entries: &[CatalogEntry]) -> Result<bool, Error> {
         let live = entries
             .iter()
@@ -76,7 +79,7 @@ impl<H: Host> SessionCore<H> {
     }
 }
 
-/// BT5: a name that nobody can give.
+/// Returns the name of a listing, which users cannot use.
 fn listing_name(table: TableId) -> String {
     format!("{LISTING_MARK}pages of table {}", table.0)
 }

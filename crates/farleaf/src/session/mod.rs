@@ -1,5 +1,5 @@
-//! One thread's way into a pool: as blocking calls here, as futures in [`AsyncSession`], and what
-//! both stand on in [`SessionCore`].
+//! Access of one thread to a pool: blocking calls here, futures in [`AsyncSession`], and the state
+//! that both share in [`SessionCore`].
 
 mod asynchronous;
 mod base;
@@ -15,7 +15,7 @@ use farleaf_fabric::{Cost, KindCounters, OperationKind};
 
 pub use asynchronous::AsyncSession;
 pub(crate) use base::{SessionCore, TableState};
-pub(crate) use catalog::{Known, read_catalog};
+pub(crate) use catalog::{KnownSessionCheck, read_catalog};
 
 use farleaf_key::{Key, Value};
 
@@ -25,8 +25,8 @@ use crate::options::{SessionOptions, TableInfo, TableOptions};
 use crate::pool::Pool;
 use crate::table::Table;
 
-/// One thread's way into a pool. Tables opened through it keep it alive; when the last of them and
-/// the session itself are dropped, it gives back what it leased and closes.
+/// Access of one thread to a pool. Tables opened through it keep it alive. When the session and all
+/// of its tables are dropped, it returns leased memory and closes.
 #[derive(Debug)]
 pub struct Session(AsyncSession);
 
@@ -37,7 +37,7 @@ impl Session {
         let endpoint = match endpoint {
             Ok(endpoint) => endpoint,
             Err(error) => {
-                // Whether that can be told or not, it has nothing, and ends with the process.
+                // The session holds nothing; if closing fails too, it ends with the process.
                 let _ = pool.0.control.close_session(owner);
                 return Err(error);
             }
@@ -46,32 +46,32 @@ impl Session {
         Ok(Self(session))
     }
 
-    /// The same session, with futures.
+    /// Returns the same session with operations as futures.
     pub fn asynchronous(&self) -> &AsyncSession {
         &self.0
     }
 
-    /// See [`AsyncSession::create_table`].
+    /// Creates an empty table and opens it; see [`AsyncSession::create_table`].
     ///
     /// # Errors
-    /// See [`AsyncSession::create_table`].
+    /// The same as those of [`AsyncSession::create_table`].
     pub fn create_table(&self, name: &str, options: &TableOptions) -> Result<Table, Error> {
         let table = self.block_on(self.0.create_table(name, options));
         table.map(Table::new)
     }
 
-    /// See [`AsyncSession::open_table`].
+    /// Opens a table; see [`AsyncSession::open_table`].
     ///
     /// # Errors
-    /// See [`AsyncSession::open_table`].
+    /// The same as those of [`AsyncSession::open_table`].
     pub fn open_table(&self, name: &str) -> Result<Table, Error> {
         self.block_on(self.0.open_table(name)).map(Table::new)
     }
 
-    /// See [`AsyncSession::create_byte_table`].
+    /// Creates a table of byte strings; see [`AsyncSession::create_byte_table`].
     ///
     /// # Errors
-    /// See [`AsyncSession::create_table`].
+    /// The same as those of [`AsyncSession::create_table`].
     pub fn create_byte_table(
         &self,
         name: &str,
@@ -81,19 +81,20 @@ impl Session {
         table.map(ByteTable::new)
     }
 
-    /// See [`AsyncSession::open_byte_table`].
+    /// Opens a table of byte strings; see [`AsyncSession::open_byte_table`].
     ///
     /// # Errors
-    /// See [`AsyncSession::open_byte_table`].
+    /// The same as those of [`AsyncSession::open_byte_table`].
     pub fn open_byte_table(&self, name: &str) -> Result<ByteTable, Error> {
         let table = self.block_on(self.0.open_byte_table(name));
         table.map(ByteTable::new)
     }
 
-    /// [`create_byte_table`](Self::create_byte_table), with keys and values of Rust's types.
+    /// Creates a table like [`create_byte_table`](Self::create_byte_table), with keys and values of
+    /// Rust types.
     ///
     /// # Errors
-    /// See [`AsyncSession::create_table`].
+    /// The same as those of [`AsyncSession::create_table`].
     pub fn create_typed_table<K: Key, V: Value>(
         &self,
         name: &str,
@@ -102,11 +103,11 @@ impl Session {
         self.create_byte_table(name, options).map(TypedTable::new)
     }
 
-    /// [`open_byte_table`](Self::open_byte_table), with keys and values of Rust's types: those that
-    /// it was written with.
+    /// Opens a table like [`open_byte_table`](Self::open_byte_table), with keys and values of the
+    /// Rust types with which it was written.
     ///
     /// # Errors
-    /// See [`AsyncSession::open_byte_table`].
+    /// The same as those of [`AsyncSession::open_byte_table`].
     pub fn open_typed_table<K: Key, V: Value>(
         &self,
         name: &str,
@@ -114,70 +115,71 @@ impl Session {
         self.open_byte_table(name).map(TypedTable::new)
     }
 
-    /// See [`AsyncSession::open_part`].
+    /// Opens an ordinary table or a part; see [`AsyncSession::open_part`].
     ///
     /// # Errors
-    /// See [`AsyncSession::open_part`].
+    /// The same as those of [`AsyncSession::open_part`].
     pub fn open_part(&self, name: &str) -> Result<Table, Error> {
         self.block_on(self.0.open_part(name)).map(Table::new)
     }
 
-    /// See [`AsyncSession::drop_table`].
+    /// Drops a table; see [`AsyncSession::drop_table`].
     ///
     /// # Errors
-    /// See [`AsyncSession::drop_table`].
+    /// The same as those of [`AsyncSession::drop_table`].
     pub fn drop_table(&self, name: &str) -> Result<(), Error> {
         self.block_on(self.0.drop_table(name))
     }
 
-    /// See [`AsyncSession::drop_part`].
+    /// Drops the part that this pool has of a table over several pools; see
+    /// [`AsyncSession::drop_part`].
     ///
     /// # Errors
-    /// See [`AsyncSession::drop_part`].
+    /// The same as those of [`AsyncSession::drop_part`].
     pub fn drop_part(&self, name: &str) -> Result<(), Error> {
         self.block_on(self.0.drop_part(name))
     }
 
-    /// See [`AsyncSession::list_tables`].
+    /// Returns all tables; see [`AsyncSession::list_tables`].
     ///
     /// # Errors
-    /// See [`AsyncSession::list_tables`].
+    /// The same as those of [`AsyncSession::list_tables`].
     pub fn list_tables(&self) -> Result<Vec<TableInfo>, Error> {
         self.block_on(self.0.list_tables())
     }
 
-    /// See [`AsyncSession::completions`].
+    /// Returns the completions of the session's operations; see [`AsyncSession::completions`].
     pub fn completions(&self) -> impl Completions {
         self.0.completions()
     }
 
-    /// The pool.
+    /// Returns the session's pool.
     pub fn pool(&self) -> &Pool {
         self.0.host()
     }
 
-    /// What operations of this kind have cost on this session (F9).
+    /// Returns the cost of this session's operations of this kind (FABRIC-9).
     pub fn counters(&self, kind: OperationKind) -> KindCounters {
         self.0.counters(kind)
     }
 
-    /// What the operation that ended last has cost. With several operations under way, it is the
-    /// right one directly after the await that ended it.
+    /// Returns the cost of the operation that ended last. With several unfinished operations, it is
+    /// the right one directly after the await that ended it.
     pub fn last_cost(&self) -> Cost {
         self.0.last_cost()
     }
 
-    /// Runs a future of this session's tables to its end.
+    /// Runs a future of this session's tables to completion.
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
         self.0.core().drive(future)
     }
 
-    /// Closes the session if nothing else keeps it alive, and tells whether that went well;
-    /// dropping it does the same and logs what went wrong.
+    /// Closes the session if nothing else keeps it alive, and returns the result. Dropping the
+    /// session does the same and logs errors.
     ///
     /// # Errors
-    /// What it leased could not be given back, or the memory node cannot be reached; the node then
-    /// sweeps it when the process ends.
+    /// Leased memory could not be returned, or the memory node cannot be reached; the node then
+    /// sweeps the session when the process ends.
     pub fn close(self) -> Result<(), Error> {
         if !self.0.is_last() {
             return Ok(());

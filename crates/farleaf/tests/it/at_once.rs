@@ -1,4 +1,4 @@
-//! Gets that read at once: blocking ones and futures, on tables whose hints are stale, and on
+//! Gets that complete at once: blocking calls and futures, on tables with outdated hints, and on
 //! tables that are dropped meanwhile.
 
 use std::time::{Duration, Instant};
@@ -12,16 +12,16 @@ const LOADED_COUNT: u64 = 3000;
 const DISTANCE: u64 = 1000;
 /// Records put between two loaded ones: every loaded leaf splits several times.
 const BETWEEN_COUNT: u64 = 4;
-/// Distance of all records in the end.
+/// Distance between adjacent keys in the end.
 const GRID: u64 = DISTANCE / (BETWEEN_COUNT + 1);
 
-/// The table's records, as a function of the key.
+/// Returns the value of a key in the table, if it is present.
 fn value(key: u64) -> Option<u64> {
     let is_there = key < LOADED_COUNT * DISTANCE && (key % DISTANCE).is_multiple_of(GRID);
     is_there.then_some(!key)
 }
 
-/// Loads a table, lets `open` open it, and then splits it through a session of its own.
+/// Loads a table, calls `open` to open it, and then splits its leaves through another session.
 fn split_since<R>(pool: &Pool, options: &TableOptions, open: impl FnOnce() -> R) -> R {
     let writer = pool.session().unwrap();
     let table = writer.create_table("t", options).unwrap();
@@ -39,7 +39,7 @@ fn split_since<R>(pool: &Pool, options: &TableOptions, open: impl FnOnce() -> R)
     opened
 }
 
-/// Keys from 0 to a bit beyond the last, half of them present.
+/// Returns keys from 0 to somewhat beyond the last one, half of them present.
 fn asked(seed: u64) -> Vec<u64> {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
     (0..15_000)
@@ -70,7 +70,8 @@ impl Reader {
         [OperationKind::Get, OperationKind::MultiGet].map(|kind| self.session.counters(kind))
     }
 
-    /// Asks for the keys one by one, then in groups; `is_blocking` or as futures.
+    /// Gets the keys one by one, then in groups, by blocking calls if `is_blocking`, else by
+    /// futures.
     fn read(&self, keys: &[u64], is_blocking: bool) -> Vec<Option<u64>> {
         let future = self.table.asynchronous();
         let get = |key: &u64| {
@@ -98,9 +99,8 @@ impl Reader {
     }
 }
 
-/// Promise: on a table that another session has split a lot, blocking calls and futures give the
-/// same and the right answers, and cost the same: round trips, bytes, leaves, one-leaf gets and all
-/// else that is counted; on both fabrics too.
+/// Promise: on a table that another session has split heavily, blocking calls and futures return
+/// the same, correct results and have the same costs, including all counters, on both fabrics.
 #[test]
 fn blocking_gets_and_futures_answer_and_cost_the_same() {
     for options in super::leaf_options() {
@@ -128,14 +128,14 @@ fn blocking_gets_and_futures_answer_and_cost_the_same() {
     }
 }
 
-/// Promise: a session whose hints are right pays one round trip and one leaf per get, and a round
-/// trip per 1024 keys.
+/// Promise: a session whose hints are right needs one round trip and one leaf per get, and one
+/// round trip per 1024 keys.
 #[test]
 fn right_hints_cost_one_leaf_each() {
     for pool in super::pools(64) {
         let session = pool.session().unwrap();
         let table = session.create_table("t", &TableOptions::default()).unwrap();
-        // Evenly spaced keys leave no leaf to doubt.
+        // Evenly spaced keys make all hints right.
         let records = (0..20_000).map(|key| (key * 8, key));
         table.bulk_load(records, |_| {}).unwrap();
         let keys: Vec<u64> = (0..20_000).map(|key| key * 8).collect();
@@ -161,8 +161,8 @@ fn right_hints_cost_one_leaf_each() {
     }
 }
 
-/// Promise: a session that does nothing but get is told that its table was dropped, by every kind
-/// of get; until then it reads what was there, and nothing else ever.
+/// Promise: a session that only gets learns by every kind of get that its table was dropped. Until
+/// then it reads the table's records and nothing else.
 #[test]
 fn readers_are_told_that_the_table_was_dropped() {
     type Read = fn(&Reader, &[u64]) -> Result<Vec<Option<u64>>, Error>;

@@ -1,4 +1,4 @@
-//! Sessions with a metadata budget: slower, never wrong, never above it.
+//! Sessions with a metadata budget: slower, never wrong, never above the budget.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -14,10 +14,11 @@ use rand_xoshiro::rand_core::SeedableRng;
 
 use super::model::{apply, steps_on};
 
-/// Keys of the loaded tables.
+/// Number of keys of the loaded tables.
 const COUNT: u64 = 60_000;
 
-/// Scattered as if at random, none twice: each step can be undone (the mixer of `SplitMix64`).
+/// Returns pseudorandom keys without duplicates: each step is invertible (the mixer of
+/// `SplitMix64`).
 fn key_of(index: u64) -> u64 {
     let mut key = index.wrapping_mul(0x9E37_79B9_7F4A_7C15);
     key = (key ^ (key >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -25,7 +26,7 @@ fn key_of(index: u64) -> u64 {
     key ^ (key >> 31)
 }
 
-/// A table whose directory has many pages of both sorts.
+/// Creates a table whose directory has many pages of both kinds.
 fn loaded(pool: &Pool) -> Session {
     loaded_with(pool, 2.0)
 }
@@ -44,7 +45,7 @@ fn loaded_with(pool: &Pool, epsilon_keys: f64) -> Session {
     session
 }
 
-/// A pool whose tables stay as they are trained, so that costs can be foretold.
+/// Returns a pool without retraining, so that costs are predictable.
 fn pool() -> Pool {
     pool_with(0)
 }
@@ -72,7 +73,7 @@ fn full_bytes(session: &Session) -> u64 {
     session.open_table("t").unwrap().metadata_bytes()
 }
 
-/// Budgets from the smallest to more than there is.
+/// Returns budgets from the smallest to more than the whole metadata.
 fn budgets(full: u64) -> [u64; 7] {
     let part = |percent: u64| (full * percent / 100).max(1024);
     [
@@ -86,8 +87,8 @@ fn budgets(full: u64) -> [u64; 7] {
     ]
 }
 
-/// Gets, multi-gets and scans of a loaded table answer the same under any budget, and what the
-/// session holds is never more than that.
+/// Promise: gets, multi-gets and scans of a loaded table return the same under any budget, and the
+/// session never holds more than its budget.
 #[test]
 fn reads_are_right_under_any_budget_which_is_kept() {
     let pool = pool();
@@ -135,7 +136,7 @@ fn reads_are_right_under_any_budget_which_is_kept() {
     }
 }
 
-/// Round trips and leaves of the n-th get of the same key.
+/// Returns the round trips and leaves of repeated gets of the same key.
 fn cost_of_gets(session: &Session, table: &Table, key: u64) -> Vec<(u64, u64)> {
     let gets = (0..4).map(|_| {
         table.get(key).unwrap();
@@ -145,8 +146,9 @@ fn cost_of_gets(session: &Session, table: &Table, key: u64) -> Vec<(u64, u64)> {
     gets.collect()
 }
 
-/// L3.6: a get that misses its models takes one round trip more, one that misses residuals none,
-/// but more leaves; with both at hand it is one leaf. A write that misses both takes two more.
+/// Promise: a get without cached models takes one more round trip, one without residuals none, but
+/// more leaves; with both cached it reads one leaf. A write without both takes two more round
+/// trips.
 #[test]
 fn what_is_missing_costs_what_is_promised() {
     let pool = pool();
@@ -163,15 +165,15 @@ fn what_is_missing_costs_what_is_promised() {
     assert_eq!(session.last_cost().leaves_read, 1);
     table.put(key, !key).unwrap();
     assert_eq!(session.last_cost().round_trips, 2);
-    // With room for residuals but no models, each get fetches these.
+    // With space for residuals but not for models, each get fetches the models.
     let (session, table) = budgeted(&pool, 1024);
     let costs = cost_of_gets(&session, &table, key);
     assert!(costs[0].0 == 2 && costs[0].1 > 1, "{costs:?}");
     assert_eq!(costs[1..], [(2, 1); 3]);
 }
 
-/// With room for everything, every page is fetched once, and then every get is one round trip and
-/// nearly always one leaf, as without a budget.
+/// Promise: with a budget for everything, every page is fetched once. Then every get takes one
+/// round trip and nearly always one leaf, as without a budget.
 #[test]
 fn a_large_budget_ends_as_no_budget() {
     let pool = pool();
@@ -200,7 +202,7 @@ fn a_large_budget_ends_as_no_budget() {
     assert_eq!(fetched.pages_evicted, 0);
 }
 
-/// A larger budget never costs more bytes or round trips, but for chance.
+/// Promise: a larger budget does not cost more bytes or round trips, except by chance.
 #[test]
 fn more_memory_makes_gets_cheaper() {
     let pool = pool();
@@ -222,8 +224,8 @@ fn more_memory_makes_gets_cheaper() {
     }
 }
 
-/// Sessions with and without budgets grow one table at once, which is retrained meanwhile; each
-/// finds what all have written.
+/// Promise: sessions with and without budgets grow one table concurrently while it is retrained,
+/// and each finds the records of all.
 #[test]
 fn budgets_hold_while_others_grow_the_table() {
     let pool = pool_with(1);
@@ -240,7 +242,7 @@ fn budgets_hold_while_others_grow_the_table() {
                 let session = pool.session_with(&options).unwrap();
                 let table = session.open_table("t").unwrap();
                 for index in 0..6_000_u64 {
-                    // Dense around some of the loaded keys, so that leaves split again and again.
+                    // Dense around some of the loaded keys, so that leaves split repeatedly.
                     let key = key_of(index % 40 * 1_000).wrapping_add(index * 4 + number + 1);
                     assert_eq!(table.put(key, index).unwrap(), None);
                     assert_eq!(table.get(key).unwrap(), Some(index));
@@ -268,8 +270,8 @@ fn budgets_hold_while_others_grow_the_table() {
     }
 }
 
-/// What a table says when the memory node, which may still be moving its leaves, holds none of
-/// their locks. Locks that stay are left to be seen.
+/// Returns the table's statistics when the memory node, which may still be moving leaves, holds
+/// none of their locks. Locks that stay remain visible.
 fn settled_stats(table: &Table) -> TableStats {
     let deadline = Instant::now() + Duration::from_secs(10);
     loop {
@@ -280,7 +282,7 @@ fn settled_stats(table: &Table) -> TableStats {
     }
 }
 
-/// What a session without a budget says of a table, one with a budget says too.
+/// Promise: sessions with and without a budget return the same statistics.
 #[test]
 fn stats_and_estimates_are_the_same() {
     let pool = pool();
@@ -299,7 +301,8 @@ fn stats_and_estimates_are_the_same() {
     }
 }
 
-/// A session that has an empty table open takes the new root when another loads it.
+/// Promise: a session that has an empty table open takes the new root when another session loads
+/// it.
 #[test]
 fn a_load_by_another_session_is_followed() {
     let pool = pool();
@@ -316,8 +319,8 @@ fn a_load_by_another_session_is_followed() {
     assert!(table.metadata_bytes() <= 2_000);
 }
 
-/// A budget below the least, and one for a search layer that needs everything, are refused with
-/// what may be given.
+/// Promise: a budget below the minimum, or for a search layer that needs all its metadata, is
+/// rejected, and the error gives the allowed values.
 #[test]
 fn budgets_that_cannot_be_kept_are_refused() {
     let pool = pool();
@@ -346,7 +349,8 @@ fn budgets_that_cannot_be_kept_are_refused() {
     }
 }
 
-/// Keys around the loaded ones of the model test: hits, near misses, and the ends of the domain.
+/// Returns keys around the loaded ones of the model test: hits, near misses, and the smallest and
+/// largest keys.
 fn key() -> impl Strategy<Value = u64> {
     prop_oneof![
         6 => (0_u64..9_000).prop_map(|index| index * 1_000_003),
@@ -358,7 +362,7 @@ fn key() -> impl Strategy<Value = u64> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
 
-    /// Whatever is done to a table by a session with any budget, it answers like a map.
+    /// Promise: with any budget and after any operations, a table has the contents of a map.
     #[test]
     fn a_table_is_a_map_under_any_budget(
         budget in prop_oneof![1024_u64..1500, 1024_u64..8_000, 4_000_u64..60_000],

@@ -1,5 +1,5 @@
-//! Keys of byte strings that are much alike, loaded: each is found, what is near and not there is
-//! not, and scans of prefixes and in both orders are those of a `BTreeMap`.
+//! Loaded byte-string keys that are very similar: each is found, absent neighbors are not, and
+//! scans of prefixes in both directions match a `BTreeMap`.
 
 use std::collections::BTreeSet;
 use std::io::Read;
@@ -16,14 +16,14 @@ use crate::mapped_pools;
 
 const GZIP_MAGIC: [u8; 2] = [0x1F, 0x8B];
 
-/// Each key with its place among all as the value.
+/// Returns the keys with their positions as values.
 fn map_of(keys: impl IntoIterator<Item = Vec<u8>>) -> Map {
     let keys: BTreeSet<Vec<u8>> = keys.into_iter().collect();
     let record = |(place, key): (usize, Vec<u8>)| (key, place.to_string().into_bytes());
     keys.into_iter().enumerate().map(record).collect()
 }
 
-/// Loads a table of pages of this size with the map, and compares all that can be asked.
+/// Loads a table with pages of this size, and compares all kinds of reads with the map.
 fn check(map: &Map, page_size_bytes: u64, pool_size_mib: u64) {
     let pool = mapped_pools(pool_size_mib).swap_remove(0);
     let session = session(&pool);
@@ -46,8 +46,8 @@ fn check(map: &Map, page_size_bytes: u64, pool_size_mib: u64) {
     assert_prefixes(&table, map);
 }
 
-/// Promise: records with a key's beginning are those of the map, ascending and descending, and so
-/// are those from a key on, and before it.
+/// Promise: the records with a prefix, those from a key on, and those before it match the map,
+/// ascending and descending.
 fn assert_prefixes(table: &ByteTable, map: &Map) {
     let keys = |records: Vec<farleaf::Record>| -> Vec<Vec<u8>> {
         records.into_iter().map(|record| record.key).collect()
@@ -58,7 +58,7 @@ fn assert_prefixes(table: &ByteTable, map: &Map) {
         let sizes = [1, 2, 3, size / 2, size.saturating_sub(1), size];
         sizes.map(|it| &key[..it.min(size)])
     });
-    // Each once, as many keys may begin alike.
+    // Deduplicated, because many keys may share a prefix.
     for prefix in prefixes.collect::<BTreeSet<_>>() {
         let with = map.range(prefix.to_vec()..).map(|(key, _)| key);
         let with: Vec<_> = with.take_while(|key| key.starts_with(prefix)).collect();
@@ -91,15 +91,15 @@ fn assert_prefixes(table: &ByteTable, map: &Map) {
     }
 }
 
-/// Promise: 100,000 keys that differ in their last bytes only.
+/// Promise: 100,000 keys that differ only in their last bytes are all distinguished.
 #[test]
 fn keys_that_differ_in_the_last_bytes_are_told_apart() {
     let key = |number: u32| [&[7; 40][..], &number.to_be_bytes()[1..]].concat();
     check(&map_of((0..100_000).map(key)), 1024, 128);
 }
 
-/// Promise: the same behind 1,000 bytes that all of them share, on pages of all sizes; beside them
-/// keys of zeros and of ones of many lengths, and the empty one.
+/// Promise: 1,000-byte common prefixes do not matter, on pages of all sizes; nor do keys of only
+/// zeros or ones of many lengths, or the empty key.
 #[test]
 fn keys_with_a_long_beginning_in_common_are_told_apart() {
     let long = |number: u32| [&[b'x'; 1000][..], &(7 * number).to_be_bytes()].concat();
@@ -111,7 +111,8 @@ fn keys_with_a_long_beginning_in_common_are_told_apart() {
     }
 }
 
-/// Promise: names in regions in countries, many of which begin alike.
+/// Promise: names of countries, regions and places, many of which share prefixes, are all
+/// distinguished.
 #[test]
 fn names_of_places_are_told_apart() {
     let syllables = [
@@ -132,7 +133,7 @@ fn names_of_places_are_told_apart() {
     check(&map_of((0..40_000).map(name)), 1024, 128);
 }
 
-/// Promise: names of files, as this machine has them.
+/// Promise: the file names of this machine are all distinguished.
 #[test]
 fn paths_of_this_machine_are_told_apart() {
     const COUNT_MAX: usize = 20_000;
@@ -141,7 +142,7 @@ fn paths_of_this_machine_are_told_apart() {
     while let Some(folder) = folders.pop()
         && paths.len() < COUNT_MAX
     {
-        // What may not be read is left out.
+        // Unreadable directories are skipped.
         let Ok(entries) = std::fs::read_dir(&folder) else {
             continue;
         };
@@ -161,7 +162,7 @@ fn paths_of_this_machine_are_told_apart() {
     check(&map_of(paths), 1024, 64);
 }
 
-/// Promise: the keys of a file that is named by `FARLEAF_TEST_KEYS`.
+/// Promise: the keys in the file named by `FARLEAF_TEST_KEYS` are all distinguished.
 #[test]
 fn keys_of_a_file_are_told_apart() {
     let Some(path) = std::env::var_os("FARLEAF_TEST_KEYS") else {

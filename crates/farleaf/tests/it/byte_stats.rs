@@ -1,4 +1,4 @@
-//! What a walk over a table of byte strings tells.
+//! Statistics of a table of byte strings.
 
 use farleaf::{PageOptions, Pool, Session, TableKind, TableOptions};
 
@@ -8,9 +8,9 @@ fn session(pool: &Pool) -> Session {
     pool.session().expect("a session")
 }
 
-/// Promise: stats count records, pages and strings that are outside, of a new table, a loaded one,
-/// and one that has been written to since, and find it sound; the estimate is what the training
-/// saw.
+/// Promise: statistics count records, pages and strings in value blocks of a new table, a loaded
+/// one, and one that has been written to since, and find it sound. The estimate is the number of
+/// records at the last training.
 #[test]
 fn stats_count_what_is_there() {
     for pool in pools(32) {

@@ -1,4 +1,4 @@
-//! Tables of byte strings, against a `BTreeMap`.
+//! Tables of byte strings compared with a `BTreeMap`.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -15,7 +15,7 @@ use crate::{NODES, mapped_pools, mapped_retraining_pools, pools, pools_over};
 
 pub(crate) type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// Options of tables with pages and inline values of these sizes.
+/// Returns options of tables with pages and inline values of these sizes.
 pub(crate) fn options(page_size_bytes: u64, inline_value_size_bytes: u64) -> TableOptions {
     TableOptions {
         kind: TableKind::Bytes(PageOptions {
@@ -28,7 +28,7 @@ pub(crate) fn options(page_size_bytes: u64, inline_value_size_bytes: u64) -> Tab
 
 const SHAPES: [(u64, u64); 4] = [(512, 32), (512, 0), (1024, 128), (2048, 1184)];
 
-/// Keys of all kinds: few bytes and many, shared beginnings, some longer than a page has room for.
+/// Returns keys of all kinds: short and long ones, shared prefixes, some too long for a page.
 pub(crate) fn key(random: &mut Xoshiro256PlusPlus) -> Vec<u8> {
     let number = random.random_range(0..400_u32);
     match random.random_range(0..10) {
@@ -40,7 +40,7 @@ pub(crate) fn key(random: &mut Xoshiro256PlusPlus) -> Vec<u8> {
     }
 }
 
-/// Values of all sizes: mostly short, some of several chunks.
+/// Returns values of all sizes: mostly short, some of several chunks.
 pub(crate) fn value(random: &mut Xoshiro256PlusPlus) -> Vec<u8> {
     let size_bytes = match random.random_range(0..100) {
         0 => random.random_range(60_000..200_000),
@@ -117,8 +117,9 @@ pub(crate) fn session(pool: &Pool) -> Session {
     pool.session().expect("a session")
 }
 
-/// Promise: whatever is done, by one session and then by another that has met nothing, a new table
-/// with these options is the map: keys and values of all sizes. `check` is shown it each time.
+/// Promise: after any operations, first by one session and then by a new one, a new table with
+/// these options matches a map, with keys and values of all sizes. Calls `check` with the table
+/// each time.
 pub(crate) fn assert_agrees(
     pool: &Pool,
     options: &TableOptions,
@@ -143,7 +144,7 @@ pub(crate) fn assert_agrees(
     }
 }
 
-/// Promise: [`assert_agrees`], in pages of all sizes.
+/// Promise: tables with pages of all sizes match maps ([`assert_agrees`]).
 #[test]
 fn tables_agree_with_maps() {
     for (seed, (page_size, inline_size)) in (1..).zip(SHAPES) {
@@ -154,7 +155,7 @@ fn tables_agree_with_maps() {
     }
 }
 
-/// The same where the pages and the value blocks are on three nodes.
+/// Promise: tables match maps if pages and value blocks are on three nodes.
 #[test]
 fn tables_over_several_nodes_agree_with_maps() {
     for pool in pools_over([NODES], 64, 0) {
@@ -168,8 +169,8 @@ fn tables_over_several_nodes_agree_with_maps() {
     }
 }
 
-/// Promise: a table that grows by puts alone is retrained as it grows, and all the while it is the
-/// map: in the end a session that has met nothing finds nearly every key with one look.
+/// Promise: a table that grows only by puts is retrained while it grows and always matches the map.
+/// In the end a new session finds nearly every key with one page read.
 #[test]
 fn tables_that_grow_are_retrained() {
     for pool in mapped_retraining_pools(64) {
@@ -207,7 +208,7 @@ fn tables_that_grow_are_retrained() {
     }
 }
 
-/// Records of a load: YCSB's keys, each value telling its key.
+/// Returns the records of a load: YCSB's keys, each with a value derived from its key.
 pub(crate) fn loaded(count: u64, value_size_bytes: usize) -> Map {
     let hash = |number: u64| {
         let bytes = number.to_le_bytes();
@@ -223,8 +224,8 @@ pub(crate) fn loaded(count: u64, value_size_bytes: usize) -> Map {
     (0..count).map(record).collect()
 }
 
-/// Promise: what was loaded is there, what was not is not, in one round trip a get when values lie
-/// in pages and two when they do not; and the table goes on as any other.
+/// Promise: loaded records are found and absent keys are not. A get takes one round trip if values
+/// are in pages and two if not, and the table then works like any other.
 #[test]
 fn loads_are_found_with_one_look() {
     for (page_size, inline_size, value_size) in [
@@ -271,8 +272,8 @@ fn loads_are_found_with_one_look() {
     }
 }
 
-/// Promise: keys that only their ends tell apart, long shared beginnings, zeros, all ones, and the
-/// empty key: loaded or put, each is found.
+/// Promise: keys that differ only at the end, long common prefixes, zeros, ones and the empty key
+/// are found, loaded or put.
 #[test]
 fn strange_keys_are_keys() {
     let mut map = Map::new();
@@ -314,8 +315,8 @@ fn strange_keys_are_keys() {
     }
 }
 
-/// Promise: keys and values that are too long are refused with their sizes, and so are tables of
-/// the other kind, unsorted loads and options that cannot be; nothing has changed.
+/// Promise: too long keys and values are rejected with their sizes, and so are tables of the other
+/// kind, unsorted loads and invalid options; nothing changes.
 #[test]
 fn what_cannot_be_is_refused() {
     for pool in pools(64) {
@@ -378,7 +379,7 @@ fn what_cannot_be_is_refused() {
     }
 }
 
-/// Promise: a range, or a prefix, is removed whole, and nothing beside it.
+/// Promise: removing a range or a prefix removes all its keys and no others.
 #[test]
 fn ranges_are_removed() {
     for pool in mapped_pools(64) {
@@ -408,8 +409,7 @@ fn ranges_are_removed() {
     }
 }
 
-/// Promise: a value as large as values can be comes back, is replaced and removed; one that is
-/// larger is refused.
+/// Promise: a value of maximum size can be read, replaced and removed; a larger one is rejected.
 #[test]
 fn the_largest_value_comes_back() {
     let pool = mapped_pools(256).swap_remove(0);
@@ -436,8 +436,8 @@ fn the_largest_value_comes_back() {
     assert_eq!(table.get(b"large").expect("got"), None);
 }
 
-/// Promise: who has a table open that another session drops is told so, soon, and its memory is
-/// used again: tables are made, filled and dropped more often than there is room for.
+/// Promise: a session that has a table open which another session drops soon gets an error, and the
+/// memory is reused: tables are created, filled and dropped more often than the pool has space for.
 #[test]
 fn dropped_tables_are_told_and_leave_nothing() {
     let pool = mapped_pools(16).swap_remove(0);
@@ -462,8 +462,8 @@ fn dropped_tables_are_told_and_leave_nothing() {
     }
 }
 
-/// Promise: value blocks that updates leave are written anew: a pool that has room for a few of
-/// them takes any number of updates, by several sessions in turn.
+/// Promise: value blocks that updates unlink are reused: a pool with space for a few of them
+/// accepts any number of updates, by several sessions in turn.
 #[test]
 fn value_blocks_are_used_again() {
     let pool = mapped_pools(32).swap_remove(0);

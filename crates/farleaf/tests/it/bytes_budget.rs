@@ -1,5 +1,4 @@
-//! Tables of byte strings under a metadata budget (BL1 to BL6): slower, never wrong, never above
-//! it.
+//! Tables of byte strings under a metadata budget: slower, never wrong, never above the budget.
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -29,7 +28,7 @@ fn budgeted(pool: &Pool, bytes: u64) -> (Session, ByteTable) {
     (session, table)
 }
 
-/// Keys of numbers, which lines are trained on, and paths, of which models have the fences.
+/// Returns numeric keys, for linear models, and paths, for front-coded ones.
 fn keys_and_paths(count: u64) -> Map {
     let mut map = loaded(count, 200);
     for number in 0..count {
@@ -40,7 +39,7 @@ fn keys_and_paths(count: u64) -> Map {
     map
 }
 
-/// A table of such keys, and what a session without a budget holds of it.
+/// Creates a table of such keys; returns also the metadata bytes of a session without a budget.
 fn filled(pool: &Pool, page_size_bytes: u64, count: u64) -> (Session, Map, u64) {
     let session = session(pool);
     let table = session.create_byte_table("t", &options(page_size_bytes, 224));
@@ -51,14 +50,14 @@ fn filled(pool: &Pool, page_size_bytes: u64, count: u64) -> (Session, Map, u64) 
     (session, map, full)
 }
 
-/// Budgets from the smallest to more than there is.
+/// Returns budgets from the smallest to more than the whole metadata.
 fn budgets(full: u64) -> [u64; 6] {
     let part = |percent: u64| (full * percent / 100).max(1024);
     [1024, part(5), part(20), part(50), part(100), full * 3]
 }
 
-/// Promise: gets, of what is absent too, many at once, and scans both ways answer as the map does
-/// under any budget, and what the session holds is never more than that.
+/// Promise: gets, also of absent keys, multi-gets, and scans in both directions match the map under
+/// any budget, and the session never holds more than its budget.
 #[test]
 fn reads_are_right_under_any_budget_which_is_kept() {
     let pool = mapped_pools(64).swap_remove(0);
@@ -97,15 +96,15 @@ fn reads_are_right_under_any_budget_which_is_kept() {
         match budget {
             _ if budget > full => assert_eq!(counts.parts_evicted, 0),
             _ if budget > full / 10 => assert!(counts.parts_evicted > 0),
-            // Most parts do not fit.
+            // Most of the metadata does not fit.
             _ => {}
         }
     }
 }
 
-/// Promise: what is held costs nothing more: a get is one round trip. A part that is not is one
-/// more, and so it is for many keys at once, however many parts these are of; and a session that
-/// has room for everything reads each part once.
+/// Promise: a get whose metadata is cached is one round trip. Missing metadata costs one more, also
+/// for many keys at once, however many pieces they need. A session with space for everything reads
+/// each piece once.
 #[test]
 fn a_missing_part_costs_one_round_trip() {
     let pool = mapped_pools(64).swap_remove(0);
@@ -129,7 +128,7 @@ fn a_missing_part_costs_one_round_trip() {
         table.part_counts().expect("a budget").parts_fetched,
         fetched
     );
-    // No part fits into the smallest: each get reads the one that it needs.
+    // The smallest budget fits no piece: each get reads the one that it needs.
     let (session, table) = budgeted(&pool, 1024);
     for key in map.keys() {
         assert!(table.get(key).expect("got").is_some());
@@ -146,9 +145,8 @@ fn a_missing_part_costs_one_round_trip() {
     assert!((2..12).contains(&multi_get), "{multi_get} for 256 keys");
 }
 
-/// Promise: whatever is done, by a session with the smallest budget, by one with a larger one, and
-/// by one without any, the table is the map; splits included, which the others meet. Budgets are
-/// kept.
+/// Promise: after any operations by sessions with the smallest budget, a larger one and none, the
+/// table matches the map, including splits that the other sessions meet. Budgets are kept.
 #[test]
 fn tables_agree_with_maps_under_any_budget() {
     for (seed, (page_size, count)) in (1..).zip([(512, 0), (512, 1_500), (1024, 300)]) {
@@ -171,7 +169,7 @@ fn tables_agree_with_maps_under_any_budget() {
             let (seen, by_whole) = (table.stats(), whole.stats());
             let (mut seen, by_whole) = (seen.expect("seen"), by_whole.expect("seen"));
             assert!(seen.sound);
-            // What a session holds is its own.
+            // Each session caches its own metadata.
             seen.metadata_bytes = by_whole.metadata_bytes;
             seen.front_coded_models = by_whole.front_coded_models;
             assert_eq!(seen, by_whole);
@@ -179,9 +177,9 @@ fn tables_agree_with_maps_under_any_budget() {
     }
 }
 
-/// Promise: splits of a session with a budget are counted, so that the table is retrained; and
-/// sessions with budgets follow the new roots: in the end one that has met nothing finds nearly
-/// every key with one page, and the budgets are kept.
+/// Promise: splits by a session with a budget are counted, so that the table is retrained, and
+/// sessions with budgets take the new roots. In the end a new one finds nearly every key with one
+/// page, and the budgets are kept.
 #[test]
 fn retrained_tables_are_followed_under_a_budget() {
     for pool in mapped_retraining_pools(64) {
@@ -214,9 +212,9 @@ fn retrained_tables_are_followed_under_a_budget() {
     }
 }
 
-/// Promise: operations side by side know what they need while others push it out: with room for no
-/// part at all, many puts at once are all there, and each of their splits is counted, so that the
-/// table is retrained; and a scan beside gets that never end comes to its end.
+/// Promise: concurrent operations find the metadata that they need while others evict it. With
+/// space for no piece at all, many concurrent puts take effect and each of their splits is counted,
+/// so that the table is retrained. A scan beside endless gets completes.
 #[test]
 fn operations_side_by_side_keep_what_they_need() {
     let pool = mapped_retraining_pools(64).swap_remove(0);
@@ -253,7 +251,7 @@ fn operations_side_by_side_keep_what_they_need() {
     assert_eq!(scanned, map.len());
 }
 
-/// Promise: a get that is dropped while it has a part in hand, which does not fit, lets go of it.
+/// Promise: a get that is dropped while it uses a piece that does not fit releases it.
 #[test]
 fn what_is_dropped_lets_go() {
     let pool = pools_over([EmbeddedFabric::Tcp], 64, 0).swap_remove(0);
@@ -278,8 +276,8 @@ fn what_is_dropped_lets_go() {
     assert!(table.metadata_bytes() <= 1024);
 }
 
-/// Promise: where the part table alone is more than the budget has room for, the session has one
-/// head for all of it, and works.
+/// Promise: if the table of pieces alone exceeds the budget, the session uses one head for all of
+/// it, and works.
 #[test]
 fn heads_with_long_fences_are_thinned() {
     let pool = mapped_pools(96).swap_remove(0);
@@ -307,8 +305,8 @@ fn heads_with_long_fences_are_thinned() {
     assert_scans(&table, &map);
 }
 
-/// Promise: a table that cannot be searched with less than all is refused, and the error says which
-/// can; so is a budget that is too small.
+/// Promise: for a search layer that needs all its metadata a budget is rejected, and the error
+/// lists the layers that support one; so is a budget that is too small.
 #[test]
 fn other_layers_refuse_budgets() {
     let pool = mapped_pools(64).swap_remove(0);

@@ -1,5 +1,4 @@
-//! Tables of byte strings whose records are deleted: pages become fewer, and memory comes back
-//! (BR6 to BR8).
+//! Tables of byte strings whose records are deleted: pages are merged, and their memory is freed.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +12,7 @@ fn key(number: u32) -> Vec<u8> {
     format!("key/{:07}", number * 7).into_bytes()
 }
 
-/// Waits until the table takes so many bytes at the most, as a session sees that works meanwhile.
+/// Waits until the table takes at most this many bytes; its session keeps working meanwhile.
 fn wait_until_smaller(table: &ByteTable, bytes_max: u64) {
     let begun = Instant::now();
     loop {
@@ -22,15 +21,15 @@ fn wait_until_smaller(table: &ByteTable, bytes_max: u64) {
             return;
         }
         assert!(begun.elapsed().as_secs() < 60, "{stats:?}");
-        // It has to publish that it has followed (D7).
+        // Makes the session publish that it has caught up (LEAF-7).
         table.get(b"key/").expect("got");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
 
-/// Promise (BR6, BR7): of a table of which nearly all is deleted, nearly all memory comes back
-/// while it is worked on, in whatever order it is deleted; what is left is all there, and others
-/// can use the memory.
+/// Promise: when nearly all records of a table are deleted, in any order, nearly all memory is
+/// freed while the table is in use. The remaining records are found, and other tables can use the
+/// memory.
 #[test]
 fn memory_of_deleted_records_comes_back() {
     for pool in mapped_retraining_pools(64) {
@@ -60,7 +59,7 @@ fn memory_of_deleted_records_comes_back() {
         for (key, value) in &map {
             assert_eq!(table.get(key).expect("got").as_ref(), Some(value));
         }
-        // It takes all of them again.
+        // The table can grow to its old size again.
         for (key, value) in &all {
             table.put(key, value).expect("put");
         }
@@ -68,9 +67,9 @@ fn memory_of_deleted_records_comes_back() {
     }
 }
 
-/// Promise (BR5, BR6, BR9): of a pool that splits have filled to the last page, nearly all memory
-/// comes back when its records are deleted, and another table can have it. (New pages took all
-/// room, and the snapshot had none; and pages that became underfull meanwhile were not counted.)
+/// Promise: if splits have filled a pool to the last page and the records are deleted, nearly all
+/// memory is freed for other tables. (New pages had taken all memory and left none for the
+/// snapshot, and pages that became underfull meanwhile were not counted.)
 #[test]
 fn a_full_pool_that_is_emptied_has_room() {
     for pool in mapped_retraining_pools(16) {

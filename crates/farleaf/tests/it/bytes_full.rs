@@ -1,4 +1,4 @@
-//! Tables of byte strings where there is no room, or hardly any.
+//! Tables of byte strings in pools that are full or nearly full.
 
 use std::time::Instant;
 
@@ -7,8 +7,8 @@ use farleaf::{OperationKind, TableOptions};
 use crate::bytes::session;
 use crate::{NODES, mapped_pools, pools_over};
 
-/// Promise: a pool that is full in the middle of a large value says so, what was there is still
-/// there, and small values go on.
+/// Promise: if the pool becomes full within a large value, the put fails, existing records stay,
+/// and small values still fit.
 #[test]
 fn a_full_pool_is_told_and_nothing_is_lost() {
     let pool = mapped_pools(16).swap_remove(0);
@@ -38,9 +38,9 @@ fn a_full_pool_is_told_and_nothing_is_lost() {
     assert_eq!(table.range(b"", None).count(), 3);
 }
 
-/// Promise: in a pool that has room for a large value and the next one, it is replaced any number
-/// of times, one put right behind the other; and what there is no room for is refused within a few
-/// seconds, whatever has been unlinked.
+/// Promise: in a pool with space for two large values, one can be replaced any number of times
+/// without a pause. A value that does not fit is rejected within a few seconds, whatever has been
+/// unlinked.
 #[test]
 fn large_values_are_replaced_where_there_is_room_for_two() {
     let pool = mapped_pools(16).swap_remove(0);
@@ -61,9 +61,9 @@ fn large_values_are_replaced_where_there_is_room_for_two() {
     }
 }
 
-/// Promise: a put that is refused, as there is no room for its key once its large value is written,
-/// does not write that value again and again: what it has put aside itself is nothing to wait for.
-/// It is counted as one operation.
+/// Promise: a put may be rejected because its key does not fit after its large value was written.
+/// Then it writes the value only once, because blocks that it has prepared itself are not worth
+/// waiting for. The put counts as one operation.
 #[test]
 fn a_put_does_not_wait_for_what_it_has_put_aside() {
     let pool = mapped_pools(32).swap_remove(0);
@@ -98,9 +98,9 @@ fn a_put_does_not_wait_for_what_it_has_put_aside() {
     assert!(count > 10, "the pool was filled");
 }
 
-/// Promise: keys that lie outside of pages, and the strings of pages themselves, go to another node
-/// of the pool where their page's node is full, as values do: a pool of three nodes takes long keys
-/// until all of it is full, and all of them are found.
+/// Promise: keys and other strings outside pages use another node of the pool if their page's node
+/// is full, as values do. A pool of three nodes accepts long keys until all of it is full, and all
+/// of them are found.
 #[test]
 fn long_keys_fill_all_nodes() {
     let pool = pools_over([NODES], 16, 0).swap_remove(0);
@@ -144,9 +144,8 @@ fn long_keys_fill_all_nodes() {
     assert_eq!(left_count, count - deleted_count);
 }
 
-/// Promise: so does one whose free chunks are scattered, where the pieces of a list are claimed one
-/// by one until nothing is left for the last: all of them are given back, and a value that there is
-/// room for in pieces is put.
+/// Promise: with scattered free chunks, a put may claim pieces of a list until none is left for the
+/// last. It returns all of them, and a value that fits can be put.
 #[test]
 fn a_pool_that_becomes_full_in_the_middle_of_a_list_gets_all_back() {
     // Two chunks each.
@@ -190,8 +189,8 @@ fn a_pool_that_becomes_full_in_the_middle_of_a_list_gets_all_back() {
             .put(b"middling", &[3; 3_000])
             .expect("a value outside");
     };
-    // The first time chunks of removed values that the session kept are given back, too; and small
-    // values take a chunk, once.
+    // The first attempt also returns chunks of removed values that the session kept, and small
+    // values take a chunk once.
     try_too_large();
     put_small();
     let memory_bytes = table.memory_bytes().expect("measured");
@@ -208,8 +207,8 @@ fn a_pool_that_becomes_full_in_the_middle_of_a_list_gets_all_back() {
     assert_eq!(table.range(b"", None).count(), count as usize / 2 + 3);
 }
 
-/// Promise: where there is room for a large value and the next one, each session that replaces it
-/// and closes has freed the old one by then: the next session finds room at once.
+/// Promise: in a pool with space for two large values, each session that replaces one and closes
+/// has freed the old one by then: the next session finds space at once.
 #[test]
 fn a_session_that_closes_has_freed_the_large_value_that_it_replaced() {
     let pool = mapped_pools(16).swap_remove(0);
@@ -226,8 +225,8 @@ fn a_session_that_closes_has_freed_the_large_value_that_it_replaced() {
     }
 }
 
-/// Promise: what updates of values outside of pages cost does not grow with the pool: pieces are
-/// kept for what is unlinked, so the chunk table is not read again and again.
+/// Promise: the cost of updates of values outside pages does not grow with the pool. Sessions keep
+/// pieces for reuse, so that the chunk table is not read repeatedly.
 #[test]
 fn updates_do_not_read_the_chunk_table() {
     let read_bytes = [16, 256].map(|size_mib| {
@@ -247,8 +246,8 @@ fn updates_do_not_read_the_chunk_table() {
         let after = session.counters(OperationKind::Control).cost;
         (after.bytes_read - before.bytes_read) / 20_000
     });
-    // A look at the limbo reads 65,472 bytes, once for some hundred updates; a chunk table has 64
-    // bytes for each chunk, 262,144 of 256 MiB.
+    // Checking the grace period reads 65,472 bytes, once per some hundred updates; the chunk table
+    // has 64 bytes per chunk, 262,144 bytes for 256 MiB.
     assert!(
         read_bytes[1] < read_bytes[0] + 500,
         "{read_bytes:?} bytes an update"

@@ -1,4 +1,4 @@
-//! What lists the pages of a table of byte strings lies on a node that is lost (BT4).
+//! Loss of a node that has the listing of a table of byte strings.
 
 use farleaf::{ByteTable, Error, ErrorKind, LayerKind, NodeState, Pool, TableOptions};
 use farleaf_node::GuestNode;
@@ -7,7 +7,7 @@ use crate::bytes::options;
 use crate::several_nodes::{Nodes, active_count, wait_for};
 
 const RECORD_COUNT: u32 = 20_000;
-/// One of so many is read.
+/// The test reads one in this many records.
 const READ_STEP: usize = 4;
 
 fn key(number: u32) -> Vec<u8> {
@@ -17,7 +17,7 @@ fn key(number: u32) -> Vec<u8> {
 /// Too long for two in a page.
 const VALUE: [u8; 220] = [7; 220];
 
-/// How many records, of those that are read, are found, and how many are lost with their pages.
+/// Returns how many of the records that are read are found, and how many are lost with their pages.
 fn read(table: &ByteTable) -> (u32, u32) {
     let (mut found_count, mut lost_count) = (0, 0);
     for number in (0..RECORD_COUNT).step_by(READ_STEP) {
@@ -39,7 +39,7 @@ fn is_lost(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::NodeLost { .. })
 }
 
-/// A guest that has joined, as the last one: what goes where depends on the order.
+/// Adds a guest as the last one, because the order of the guests determines where data goes.
 fn guest(nodes: &Nodes, pool: &Pool) -> GuestNode {
     let before = active_count(&pool.nodes().expect("the home is there"));
     let guest = nodes.guest();
@@ -47,8 +47,8 @@ fn guest(nodes: &Nodes, pool: &Pool) -> GuestNode {
     guest
 }
 
-/// A home that is fuller than its guests will be, so that what is loaded goes to these; and a
-/// table.
+/// Creates a table in a pool whose home is fuller than its guests will be, so that loads go to the
+/// guests.
 fn loaded(pool: &Pool) -> ByteTable {
     let session = pool.session().expect("a session");
     let filling = session.create_byte_table("home", &TableOptions::bytes());
@@ -67,14 +67,13 @@ fn loaded(pool: &Pool) -> ByteTable {
     table
 }
 
-/// Promise (BT4, U4): where a part of what lists a table's pages is lost with its node, a process
-/// that opens the table then finds all that is left of it, by the models of the root, and can
-/// write, so that pages are split, too; of the rest it is told which node is lost. A process that
-/// has the cache goes on by it.
+/// Promise: a part of a table's listing is lost with its node. A process that opens the table then
+/// finds all remaining records by the models of the root, and can write and split pages. For other
+/// keys the error names the lost node. A process that has the cache continues to use it.
 #[test]
 fn a_table_is_found_though_its_listing_is_lost() {
     let mut by_models_count = 0;
-    // Of the two guests, what lists the pages is on one, or a part on each.
+    // The listing is on one of the two guests, or partly on each.
     for lost in 0..2 {
         let nodes = Nodes::home_alone();
         let pool = nodes.open();
@@ -111,7 +110,7 @@ fn a_table_is_found_though_its_listing_is_lost() {
             }
         }
         assert!(written_count > 500 && lost_count > 500, "{written_count}");
-        // The old pages are where they were.
+        // Existing pages are still found.
         assert_eq!(read(&table), known);
     }
     assert!(by_models_count > 0, "the listing was on neither");

@@ -1,4 +1,4 @@
-//! Tables of byte strings that the memory node holds: every operation is a call.
+//! Tables of byte strings that the memory node stores: every operation is a call.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use farleaf::{
 use crate::bytes::{assert_agrees, loaded, session};
 use crate::bytes_scans::assert_scans;
 
-/// Beside key and value, each record takes as many bytes of the node's room.
+/// Bytes of the node's memory that each record takes in addition to key and value.
 const RECORD_SIZE_BYTES: u64 = 160;
 
 fn remote() -> TableOptions {
@@ -26,7 +26,7 @@ fn remote() -> TableOptions {
     }
 }
 
-/// All fabrics: each way of polling for a reply is another one.
+/// Returns pools on all fabrics, because each polls for replies in its own way.
 fn pools(size_mib: u64) -> Vec<Pool> {
     let tcp = super::pools_over([EmbeddedFabric::Tcp], size_mib, 1);
     super::pools(size_mib).into_iter().chain(tcp).collect()
@@ -54,7 +54,8 @@ fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Promise: [`assert_agrees`], with values of which some go in parts, over all fabrics.
+/// Promise: tables match maps ([`assert_agrees`]) on all fabrics, with values that are sent in
+/// parts.
 #[test]
 fn tables_agree_with_maps() {
     for (seed, pool) in (1..).zip(pools(96)) {
@@ -66,7 +67,7 @@ fn tables_agree_with_maps() {
     }
 }
 
-/// Promise: a short get or put is one call; and whatever goes in parts counts as one operation.
+/// Promise: a short get or put is one call, and an operation in parts counts as one.
 #[test]
 fn short_operations_are_one_call() {
     let pool = pool_of(32 << 20);
@@ -87,7 +88,7 @@ fn short_operations_are_one_call() {
     }
     assert_eq!(trips(OperationKind::Get), (gets.0 + 10, gets.1 + 10));
     assert_eq!(trips(OperationKind::Put), (puts.0 + 10, puts.1 + 10));
-    // 7 parts and the put; the beginning, which has 1,184 bytes, and 7 parts.
+    // Seven parts and the put; the first 1,184 bytes and seven parts.
     let long = value_of(100_000, 0);
     table.put(b"key", &long).expect("put");
     assert!(table.get(b"key").expect("got").as_ref() == Some(&long));
@@ -95,8 +96,8 @@ fn short_operations_are_one_call() {
     assert_eq!(trips(OperationKind::Get), (gets.0 + 11, gets.1 + 10 + 8));
 }
 
-/// Promise: a load is all there or not at all, into an empty table only, values that go in parts
-/// among short ones; and what is wrong with it is said as for other tables.
+/// Promise: a load takes effect completely or not at all, only on an empty table, with short values
+/// and values in parts. Errors are the same as for other tables.
 #[test]
 fn loads_are_whole_or_nothing() {
     for pool in pools(64) {
@@ -143,8 +144,8 @@ fn loads_are_whole_or_nothing() {
     }
 }
 
-/// Promise: a value as large as values can be comes back over each kind of fabric, is replaced,
-/// compared and taken; one that is larger is refused.
+/// Promise: a value of maximum size can be read, replaced, compared and taken on each fabric; a
+/// larger one is rejected.
 #[test]
 fn the_largest_value_comes_back() {
     let fabrics = [EmbeddedFabric::Mem, EmbeddedFabric::Tcp];
@@ -178,8 +179,8 @@ fn the_largest_value_comes_back() {
     }
 }
 
-/// Promise (J8): a long value that others replace all the time is read as one that was there, never
-/// as parts of two.
+/// Promise: a read of a long value that other sessions replace all the time returns one complete
+/// value, never parts of two.
 #[test]
 fn long_values_are_never_mixed() {
     const SIZE_BYTES: u32 = 200_000;
@@ -214,13 +215,13 @@ fn long_values_are_never_mixed() {
     }
 }
 
-/// Promise (J7): writers of several threads lose nothing, whichever keys they meet on.
+/// Promise: concurrent writers do not lose updates, whichever keys they share.
 #[test]
 fn writers_lose_nothing() {
     const THREAD_COUNT: u64 = 4;
     const ADDED_COUNT: u64 = 200;
     let number = |value: &[u8]| value.first_chunk().map_or(0, |it| u64::from_le_bytes(*it));
-    // Some too long for a request, so that it is compared with what was sent in parts.
+    // Some values are too long for a request, so that the comparison uses a staged value.
     let value = |number: u64| {
         let size = if number.is_multiple_of(9) { 15_000 } else { 9 };
         let mut value = vec![3; size];
@@ -260,8 +261,8 @@ fn is_full(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::NodeFull)
 }
 
-/// Promise (J9): what the node has no room for is refused and loses nothing, short or in parts,
-/// put or loaded; what is written over takes no more than it did; what is removed makes room.
+/// Promise: records that do not fit the node's memory are rejected without loss, short or in parts,
+/// put or loaded. Overwriting takes no more memory, and removing frees it.
 #[test]
 fn a_node_without_room_says_so() {
     const SIZE_BYTES: u64 = 2 << 20;
@@ -315,9 +316,9 @@ fn a_node_without_room_says_so() {
     });
 }
 
-/// Promise (J8, J10): what operations that were dropped in the middle have sent, or were reading,
-/// takes no room for ever: the session's next request has it forgotten, which is the first of
-/// another operation, or the session's end.
+/// Promise: data that cancelled operations have sent, or were reading, does not use memory forever.
+/// The session's next request, of another operation or the session's end, makes the node discard
+/// it.
 #[test]
 fn dropped_operations_leave_nothing() {
     let pool = pool_of(8 << 20);
@@ -325,7 +326,7 @@ fn dropped_operations_leave_nothing() {
     let table = session.create_byte_table("t", &remote()).expect("a table");
     let value = value_of(3 << 20, 1);
     for _ in 0..4 {
-        // Half of what it takes, and it is gone.
+        // After half of its calls, the operation is dropped.
         drop_in_the_middle(&table, 100, async |table| {
             table.put(b"key", &value).await.expect("put");
         });
@@ -338,7 +339,8 @@ fn dropped_operations_leave_nothing() {
         assert_eq!(table.get(b"key").expect("got"), None);
     }
     table.put(b"key", &value).expect("there is room");
-    // A load that is under way is older than what was dropped, which is told by itself then.
+    // A load in progress has a lower number than the dropped operations, so the node learns about
+    // them separately.
     let mut put_count = 0;
     let records = (0..3_000_u32).map(|number| {
         if number > 0 && number % 1_000 == 0 {
@@ -385,7 +387,7 @@ fn dropped_operations_leave_nothing() {
     });
 }
 
-/// Promise: a load into a table that is dropped meanwhile says so.
+/// Promise: a load into a table that is dropped meanwhile returns an error.
 #[test]
 fn a_load_into_a_dropped_table_is_none() {
     for pool in super::mapped_pools(32) {
@@ -403,7 +405,7 @@ fn a_load_into_a_dropped_table_is_none() {
     }
 }
 
-/// Polls an operation so often, which is not done then, and drops it.
+/// Polls an operation this many times, which does not complete it, and drops it.
 fn drop_in_the_middle(
     table: &ByteTable,
     poll_count: u32,
@@ -418,8 +420,8 @@ fn drop_in_the_middle(
     }
 }
 
-/// Promise (J6): a dropped table's records are gone, whoever has it open is told, and one of the
-/// same name begins empty.
+/// Promise: a dropped table's records are gone, sessions that have it open get an error, and a new
+/// table of the same name is empty.
 #[test]
 fn a_dropped_table_is_forgotten() {
     for pool in pools(32) {
@@ -441,8 +443,8 @@ fn a_dropped_table_is_forgotten() {
     }
 }
 
-/// Promise: many operations of a session at once, more than it has room for in its rings, all come
-/// to their ends, with values that go in parts and others that do not.
+/// Promise: many concurrent operations of a session, more than its rings have space for, all
+/// complete, with values in parts and others.
 #[test]
 fn many_at_once_come_to_their_ends() {
     for pool in pools(64) {
@@ -477,19 +479,18 @@ fn many_at_once_come_to_their_ends() {
     }
 }
 
-/// Counts how often it is woken.
+/// Waker that counts its calls.
 #[derive(Default)]
-struct Bell(AtomicU32);
+struct CountingWaker(AtomicU32);
 
-impl Wake for Bell {
+impl Wake for CountingWaker {
     fn wake(self: Arc<Self>) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 }
 
-/// Promise: where as many operations of a session are under way as there may be, and nobody polls
-/// them, another one waits without asking to be polled; it is woken when one of them is dropped,
-/// and goes on.
+/// Promise: when the maximum number of operations of a session run and are not polled, another one
+/// waits without asking to be polled. It is woken when one of them is dropped, and continues.
 #[test]
 fn who_waits_for_others_does_not_spin() {
     let pool = pool_of(32 << 20);
@@ -505,25 +506,24 @@ fn who_waits_for_others_does_not_spin() {
             stand.push(put);
         }
     }
-    let bell = Arc::<Bell>::default();
-    let waker = Waker::from(Arc::clone(&bell));
+    let counting_waker = Arc::<CountingWaker>::default();
+    let waker = Waker::from(Arc::clone(&counting_waker));
     let mut waiting = pin!(own.get(b"key"));
     for _ in 0..100 {
         let mut context = Context::from_waker(&waker);
         assert!(waiting.as_mut().poll(&mut context).is_pending());
     }
-    assert_eq!(bell.0.load(Ordering::Relaxed), 0);
+    assert_eq!(counting_waker.0.load(Ordering::Relaxed), 0);
     stand.pop();
-    assert_eq!(bell.0.load(Ordering::Relaxed), 1);
-    // Puts that were answered at once kept their room in the rings, as those before them have not
-    // ended: with many of these the rings are full, and who waits for room waits until others are
-    // polled, or dropped.
+    assert_eq!(counting_waker.0.load(Ordering::Relaxed), 1);
+    // Puts that were answered at once keep their space in the rings until earlier ones have ended.
+    // Many of these fill the rings, so an operation waits until others are polled or dropped.
     drop(stand);
     let found = session.block_on(waiting).expect("got");
     assert_eq!(found.as_deref(), Some(&b"value"[..]));
 }
 
-/// Promise: typed keys and values are those of any other table.
+/// Promise: typed tables work with this search layer as with others.
 #[test]
 fn typed_tables_are_maps_of_their_types() {
     let pool = pool_of(32 << 20);
@@ -545,7 +545,7 @@ fn typed_tables_are_maps_of_their_types() {
     assert_eq!(last.expect("got"), (("rome".to_owned(), 98), 98.0));
 }
 
-/// Promise: search layers that tables of byte strings cannot have are refused.
+/// Promise: search layers that do not support byte strings are rejected.
 #[test]
 fn other_layers_are_refused() {
     let pool = pool_of(32 << 20);
@@ -561,8 +561,8 @@ fn other_layers_are_refused() {
     }
 }
 
-/// Promise: a compare-and-swap against an empty value is done whatever the sizes of the key and of
-/// the new value, those that just fill a request among them.
+/// Promise: a compare-and-swap that expects an empty value works for all sizes of key and new
+/// value, including those that just fill a request.
 #[test]
 fn an_empty_value_is_expected_beside_any_other() {
     let pool = pool_of(32 << 20);

@@ -1,4 +1,4 @@
-//! Tables of byte strings whose pages are listed: search layer `rf-tree` (BT1 to BT5).
+//! Tables of byte strings with search layer `rf-tree`, whose pages are listed.
 
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ fn listed(page_size_bytes: u64, inline_value_size_bytes: u64) -> TableOptions {
     }
 }
 
-/// Promise: [`assert_agrees`], where pages are found by what lists them.
+/// Promise: tables whose pages are found by their listing match maps ([`assert_agrees`]).
 #[test]
 fn tables_agree_with_maps() {
     for (seed, (page_size, inline_size)) in (1..).zip([(512, 32), (1024, 128)]) {
@@ -31,8 +31,8 @@ fn tables_agree_with_maps() {
     }
 }
 
-/// Promise: what was loaded is found by the cache alone: one page, one round trip, for every key,
-/// absent ones too. The cache counts as metadata.
+/// Promise: the cache alone leads to every loaded key, and to absent ones: one page, one round
+/// trip. The cache counts as metadata.
 #[test]
 fn loads_are_found_with_one_page() {
     for pool in mapped_pools(128) {
@@ -65,10 +65,9 @@ fn loads_are_found_with_one_page() {
     }
 }
 
-/// Promise (BT3, BT4): pages that splits make are listed by who makes them: a session that was
-/// there
-/// before takes a newer cache as soon as it has followed more links than it allows, after which it
-/// follows none, and neither does one that comes later.
+/// Promise: sessions list the pages that their splits create. An older session takes a newer cache
+/// once it has followed more links than allowed, and follows none after that; a later session
+/// follows none at all.
 #[test]
 fn pages_that_splits_make_are_listed() {
     let key = |number: u32| format!("user:{number:08}").into_bytes();
@@ -110,15 +109,14 @@ fn pages_that_splits_make_are_listed() {
     }
 }
 
-/// Promise (BT5): what lists the pages of a table is no table to anybody: it is not in the list,
-/// and
-/// cannot be opened, and it goes with the table. Tables come and go more often than the catalog has
-/// places, and their memory is used again.
+/// Promise: a listing is invisible to users: it is not in the list of tables, cannot be opened, and
+/// is dropped with its table. Tables are created and dropped more often than the catalog has
+/// entries, and their memory is reused.
 #[test]
 fn listings_come_and_go_with_their_tables() {
     let pool = mapped_pools(32).swap_remove(0);
     let (one, other) = (session(&pool), session(&pool));
-    // Two places each, of 256.
+    // Each table takes two of 256 entries.
     for round in 0..140_u8 {
         let table = one.create_byte_table("t", &listed(512, 64));
         let table = table.expect("room");
@@ -148,8 +146,8 @@ fn listings_come_and_go_with_their_tables() {
     }
 }
 
-/// Promise: loads that fail leave the table as it was; the next one is found with one page all the
-/// same.
+/// Promise: a failed load leaves the table unchanged; after the next one each key is found with one
+/// page.
 #[test]
 fn a_load_that_fails_leaves_the_table_as_it_was() {
     let pool = mapped_pools(16).swap_remove(0);
@@ -173,8 +171,8 @@ fn a_load_that_fails_leaves_the_table_as_it_was() {
     assert_eq!(after - before, 2_000);
 }
 
-/// Promise (BT2): of two loads at once the one that finds the other's records in the table says so,
-/// and has listed nothing: a process that opens the table afterwards finds each key with one page.
+/// Promise: of two concurrent loads, the one that finds the other's records returns an error and
+/// has listed nothing: a process that opens the table afterwards finds each key with one page.
 #[test]
 fn the_later_of_two_loads_lists_nothing() {
     let name = format!("farleaf-two-loads-{}", std::process::id());

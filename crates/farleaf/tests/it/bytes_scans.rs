@@ -1,4 +1,4 @@
-//! What scans of tables of byte strings return, against a `BTreeMap`.
+//! Results of scans of tables of byte strings, compared with a `BTreeMap`.
 
 use farleaf::{ByteTable, RecordBuffer};
 
@@ -11,7 +11,7 @@ fn map_of(
     records.map(|record| (record.key, record.value)).collect()
 }
 
-/// Promise: what scans return, in either order and of any part, is what the map has.
+/// Promise: scans of any range in either direction return the records of the map.
 pub(crate) fn assert_scans(table: &ByteTable, map: &Map) {
     let all: Vec<_> = map.clone().into_iter().collect();
     let ascending = map_of(table.range(b"", None));
@@ -40,8 +40,8 @@ pub(crate) fn assert_scans(table: &ByteTable, map: &Map) {
     }
 }
 
-/// Promise: what is scanned into one buffer again and again, and returned in place, is the same, in
-/// either order, wherever it begins and ends.
+/// Promise: scans into a reused buffer, and in place, return the same, in either direction and for
+/// any range.
 fn assert_scans_in_place(table: &ByteTable, all: &[(Vec<u8>, Vec<u8>)]) {
     let mut scan = table.range(b"", None);
     for (key, value) in all {

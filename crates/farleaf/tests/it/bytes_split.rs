@@ -1,4 +1,4 @@
-//! Tables of byte strings whose pages are split and replaced while others look.
+//! Tables of byte strings whose pages are split and replaced while others read.
 
 use farleaf::{ErrorKind, TableOptions};
 use rand::SeedableRng;
@@ -8,8 +8,8 @@ use crate::bytes::{Map, key, options, session, value};
 use crate::bytes_scans::assert_scans;
 use crate::{mapped_pools, pools};
 
-/// Found by profile `bytes` of the simulator: a scan downwards went in circles, and then said that
-/// the table is damaged, where a page of a load was replaced by others (BP6).
+/// Found by the simulator's profile `bytes`: a descending scan looped and then reported corruption
+/// when a page of a load was replaced by others.
 #[test]
 fn scans_downwards_pass_pages_that_were_replaced() {
     let key = |group: u64, number: u64| {
@@ -35,7 +35,7 @@ fn scans_downwards_pass_pages_that_were_replaced() {
             table.put(&key, &value).expect("put");
             map.insert(key, value);
             if number == 15 && group % 8 == 0 {
-                // One session knows of the splits, one knows of some, and one of none.
+                // One session knows all splits, one some of them, and one none.
                 let third = session(&pool);
                 let fresh = third.open_byte_table("t").expect("opened");
                 for table in [&table, &read, &fresh] {
@@ -46,8 +46,8 @@ fn scans_downwards_pass_pages_that_were_replaced() {
     }
 }
 
-/// Found by profile `bytes` of the simulator: a scan downwards that follows links said that the
-/// table is damaged, where a page begins right before a key and the next one right behind it.
+/// Found by the simulator's profile `bytes`: a descending scan that follows links reported
+/// corruption if a page begins right before a key and the next page right behind it.
 #[test]
 fn scans_downwards_pass_a_page_of_one_key() {
     for pool in mapped_pools(64) {
@@ -56,8 +56,8 @@ fn scans_downwards_pass_a_page_of_one_key() {
             .create_byte_table("t", &options(512, 224))
             .expect("a table");
         let read = reader.open_byte_table("t").expect("opened");
-        // Each fills a page. The second one makes the first one's begin right before it, the third
-        // one the next page begin right behind it.
+        // Each record fills a page. The second one makes the first one's page begin right before
+        // it, the third one makes the next page begin right behind it.
         for key in ["b", "a", "c", "d"] {
             table.put(key.as_bytes(), &[7; 224]).expect("put");
         }
@@ -68,8 +68,9 @@ fn scans_downwards_pass_a_page_of_one_key() {
     }
 }
 
-/// Promise: a session that comes when others have split pages learns of these from what was
-/// announced: a link, and then no more of them, also where pages were replaced by others (BP6).
+/// Promise: a session that opens the table after others have split pages learns of these from
+/// announcements: it follows one link, and then none for these pages, also if pages were replaced
+/// by others.
 #[test]
 fn sessions_catch_up_with_announced_splits() {
     for (page_size, long, end) in [(1024, 0, 1000), (512, 90, 6000)] {
@@ -106,8 +107,7 @@ fn sessions_catch_up_with_announced_splits() {
     }
 }
 
-/// Promise: many records are written as if one after the other; where one of them cannot be, none
-/// is.
+/// Promise: many records are written as if one after the other; if one is invalid, none is written.
 #[test]
 fn many_records_are_written_at_once() {
     for pool in pools(64) {
@@ -136,8 +136,8 @@ fn many_records_are_written_at_once() {
     }
 }
 
-/// Found by profile `bytes` of the simulator: a session that has a table open which another one
-/// drops is told so, also if it has others open; it panicked.
+/// Found by the simulator's profile `bytes`: a session that has several tables open gets an error
+/// for one that another session has dropped; it panicked.
 #[test]
 fn a_table_that_another_session_drops_is_dropped() {
     for pool in mapped_pools(64) {

@@ -1,4 +1,4 @@
-//! Tables of byte strings whose keys are text: names under folders, in clusters within clusters.
+//! Tables of byte strings whose keys are text: paths, in clusters within clusters.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -15,10 +15,10 @@ const SYLLABLES: [&str; 12] = [
     "ba", "berg", "de", "san", "ta", "ville", "ri", "o", "new", "ing", "ham", "st",
 ];
 
-/// So many names, each with a value that tells it.
+/// Returns this many names, each with its own value.
 fn names(count: usize, seed: u64) -> Map {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
-    // Of two draws the lesser: some are frequent.
+    // The lesser of two draws makes some syllables frequent.
     let mut word = |syllable_count: usize| -> String {
         let mut draw = |end: usize| random.random_range(0..end).min(random.random_range(0..end));
         let count = 1 + draw(syllable_count);
@@ -36,7 +36,7 @@ fn session(pool: &farleaf::Pool) -> Session {
     pool.session().expect("a session")
 }
 
-/// Round trips of a get of each key, which are there.
+/// Returns the round trips of a get of each key, all of which are present.
 fn round_trips(session: &Session, table: &ByteTable, map: &Map) -> u64 {
     let count = || session.counters(OperationKind::Get).cost.round_trips;
     let before = count();
@@ -47,8 +47,8 @@ fn round_trips(session: &Session, table: &ByteTable, map: &Map) -> u64 {
     count() - before
 }
 
-/// Promise: of text that was loaded, one get in 500 at the most takes a second look; what is not
-/// there is not found; few models are needed, and few bytes.
+/// Promise: for loaded text, at most one get in 500 needs a second page. Absent keys are not found.
+/// The table needs few models and few bytes.
 #[test]
 fn text_is_found_with_one_look() {
     for pool in mapped_pools(128) {
@@ -72,8 +72,8 @@ fn text_is_found_with_one_look() {
     }
 }
 
-/// Promise: text that grows by puts is retrained, and so are front-coded models that a load made:
-/// in the end a session that has met nothing finds nearly every name with one look.
+/// Promise: text that grows by puts is retrained, and so are front-coded models of a load. In the
+/// end a new session finds nearly every name with one page.
 #[test]
 fn text_that_grows_is_retrained() {
     for pool in mapped_retraining_pools(64) {

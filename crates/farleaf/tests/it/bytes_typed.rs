@@ -1,4 +1,4 @@
-//! Tables of byte strings with keys and values of types.
+//! Tables of byte strings with typed keys and values.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::mapped_pools;
 
 type Names = BTreeMap<(i64, String), String>;
 
-/// Promise: typed keys come in the order of their type, and are looked up by what they borrow as.
+/// Promise: typed keys sort like their type, and can be looked up by borrowed forms.
 #[test]
 fn typed_tables_are_maps_of_their_types() {
     for pool in mapped_pools(64) {
@@ -56,7 +56,7 @@ fn typed_tables_are_maps_of_their_types() {
     }
 }
 
-/// Names, some of which are so long that they lie outside of their pages.
+/// Returns names, some of which are so long that they are stored outside their pages.
 fn names() -> Names {
     let name = |number: i64| {
         let letter = char::from(b'a' + number.unsigned_abs() as u8 % 26);
@@ -69,7 +69,8 @@ fn names() -> Names {
     (-200..200).map(name).collect()
 }
 
-/// A pool, and options of tables that clients change, and of one that the memory node holds.
+/// Returns pools, with options of tables that clients change and of one that the memory node
+/// stores.
 fn places() -> Vec<(Pool, TableOptions)> {
     let layers = [LayerKind::Learned, LayerKind::Rpc];
     let options = layers.map(|layer| TableOptions {
@@ -79,8 +80,8 @@ fn places() -> Vec<(Pool, TableOptions)> {
     mapped_pools(64).into_iter().zip(options).collect()
 }
 
-/// Promise: values are handed over as they are stored, in the page or outside, and what is absent
-/// is told; a buffer is appended to.
+/// Promise: reads pass values as they are stored, in the page or outside; absent keys are reported;
+/// a buffer is appended to.
 fn assert_reads(table: &TypedTable<(i64, String), String>, map: &Names) {
     let mut buffer = b"before".to_vec();
     for (key, value) in map {
@@ -108,7 +109,8 @@ fn assert_reads(table: &TypedTable<(i64, String), String>, map: &Names) {
     assert_eq!(all.expect("a scan"), expected);
 }
 
-/// Promise: many are put as one by one, and those that were there are counted; borrowed values do.
+/// Promise: many records can be put at once, also borrowed values, and the number of those that
+/// were present is returned.
 #[test]
 fn many_records_are_put() {
     for (pool, options) in places() {
@@ -136,8 +138,8 @@ fn many_records_are_put() {
     }
 }
 
-/// Promise: a sequence in the order of the type is loaded, whoever owns it; what does not ascend,
-/// or has a key that is too long, leaves the table as it was.
+/// Promise: a sequence in the order of its type is loaded, owned or borrowed. One that does not
+/// ascend, or has a key that is too long, leaves the table unchanged.
 #[test]
 fn sequences_are_loaded() {
     for (pool, options) in places() {

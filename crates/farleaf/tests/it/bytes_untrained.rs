@@ -1,4 +1,4 @@
-//! Tables of byte strings whose pages no model knows: nearly all were made by splits.
+//! Tables of byte strings with many untrained pages, created by splits.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use crate::bytes::{Map, options, session};
 use crate::bytes_scans::assert_scans;
 use crate::{mapped_pools, mapped_retraining_pools};
 
-/// A table of a page, into which one session has written what sorts before all that it had.
+/// Creates a table with one page, into which one session has then written smaller and smaller keys.
 fn grown(pool: &Pool, count: u32) -> (Session, ByteTable, Map) {
     let session = session(pool);
     let table = session.create_byte_table("t", &options(512, 128));
@@ -34,9 +34,9 @@ fn scan_cost(session: &Session, scan: impl FnOnce()) -> Cost {
     }
 }
 
-/// Promise: a scan over pages that no model knows takes a round trip for each, and one more for
-/// each that has replaced another (BP6), in either order, by a session that has met nothing; and by
-/// one that knows them far fewer; none reads a page many times. So it does in pieces.
+/// Promise: in either direction, a new session's scan over untrained pages takes one round trip for
+/// each page, and one more for each that has replaced another. A session that knows the pages takes
+/// far fewer. No page is read many times, also if the scan is read in batches.
 #[test]
 fn scans_of_unknown_pages_cost_a_round_trip_for_each() {
     let pool = mapped_pools(64).swap_remove(0);
@@ -82,9 +82,8 @@ fn scans_of_unknown_pages_cost_a_round_trip_for_each() {
     assert_scans(&table, &map);
 }
 
-/// Promise (BR5): what one session writes without a pause, faster than it follows what is trained
-/// meanwhile, is trained in the end: a session that has met nothing finds nearly every key with one
-/// page.
+/// Promise: records that one session writes without a pause, faster than it takes new training
+/// results, are trained in the end: a new session finds nearly every key with one page.
 #[test]
 fn tables_that_outgrow_their_training_are_trained_in_the_end() {
     for pool in mapped_retraining_pools(64) {

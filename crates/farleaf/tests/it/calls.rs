@@ -1,4 +1,4 @@
-//! Tables that the memory node holds: every operation is a call.
+//! Tables that the memory node stores: every operation is a call.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ fn remote() -> TableOptions {
     }
 }
 
-/// So small that its node has room for few records.
+/// Returns a pool whose node has memory for few records.
 fn small_pool() -> Pool {
     let options = PoolOptions {
         size_bytes: SMALL_SIZE_BYTES,
@@ -28,13 +28,13 @@ fn small_pool() -> Pool {
     Pool::embedded(&options).unwrap()
 }
 
-/// All fabrics: each way of polling for a reply is another one.
+/// Returns pools on all fabrics, because each polls for replies in its own way.
 fn pools() -> Vec<Pool> {
     let tcp = super::pools_over([EmbeddedFabric::Tcp], 32, 1);
     super::pools(32).into_iter().chain(tcp).collect()
 }
 
-/// Promise: each kind of write says what it found, and does what it says.
+/// Promise: each kind of write returns the previous value and has the right effect.
 #[test]
 fn writes_are_decided_by_the_node() {
     for pool in pools() {
@@ -44,8 +44,8 @@ fn writes_are_decided_by_the_node() {
     }
 }
 
-/// Promise: what no reply holds comes by several calls, whole and in order: all values of a
-/// `multi_get`, all records of a scan.
+/// Promise: results that are too long for one reply arrive by several calls, complete and in order:
+/// all values of a `multi_get`, all records of a scan.
 #[test]
 fn long_answers_come_in_parts() {
     for pool in pools() {
@@ -69,8 +69,8 @@ fn long_answers_come_in_parts() {
     }
 }
 
-/// Promise: a load is all there or not at all, into an empty table only; and what is wrong with it
-/// is said as for other tables.
+/// Promise: a load takes effect completely or not at all, only on an empty table. Errors are the
+/// same as for other tables.
 #[test]
 fn loads_are_whole_or_nothing() {
     for pool in pools() {
@@ -99,7 +99,7 @@ fn loads_are_whole_or_nothing() {
     }
 }
 
-/// Promise (J5, D9): writers of several threads lose nothing, whichever keys they meet on.
+/// Promise (LEAF-9): concurrent writers do not lose updates, whichever keys they share.
 #[test]
 fn writers_lose_nothing() {
     const THREAD_COUNT: u64 = 4;
@@ -135,8 +135,8 @@ fn writers_lose_nothing() {
     }
 }
 
-/// Promise (J6): a dropped table's records are gone, whoever has it open is told, and one of the
-/// same name begins empty.
+/// Promise: a dropped table's records are gone, sessions that have it open get an error, and a new
+/// table of the same name is empty.
 #[test]
 fn a_dropped_table_is_forgotten() {
     for pool in pools() {
@@ -159,7 +159,7 @@ fn a_dropped_table_is_forgotten() {
     }
 }
 
-/// Promise (J2): a session's rings are taken back when it ends, and the next one's begin anew.
+/// Promise: a session's rings are freed when it ends, and the next session's rings start empty.
 #[test]
 fn rings_come_back() {
     for pool in pools() {
@@ -187,8 +187,8 @@ fn rings_come_back() {
     }
 }
 
-/// Promise (J3): with workers, of which some sleep, every call of many at a time is answered, and
-/// nobody waits for ever.
+/// Promise: with workers, some of them asleep, every one of many concurrent calls is answered
+/// within bounded time.
 #[test]
 fn workers_answer_everybody() {
     for worker_count in [1, 3] {
@@ -219,7 +219,7 @@ fn workers_answer_everybody() {
                         tasks.drain(session.completions(), |done| {
                             assert_eq!(done.unwrap(), burst.checked_sub(1));
                         });
-                        // Long enough for all to fall asleep.
+                        // Long enough for all workers to fall asleep.
                         std::thread::sleep(Duration::from_millis(burst % 3));
                     }
                 });
@@ -232,7 +232,7 @@ fn workers_answer_everybody() {
     }
 }
 
-/// Promise (F9): in shared memory a call is one round trip, which writes one segment.
+/// Promise (FABRIC-9): in shared memory a call is one round trip, which writes one segment.
 #[test]
 fn a_call_costs_one_round_trip() {
     for pool in super::mapped_pools(32) {
@@ -245,13 +245,14 @@ fn a_call_costs_one_round_trip() {
         for kind in [OperationKind::Put, OperationKind::Get] {
             let cost = session.counters(kind).cost;
             let counted = (cost.round_trips, cost.bytes_written, cost.bytes_read);
-            // The ring's end is skipped by no message of one segment.
+            // Messages of one segment never skip the end of the ring.
             assert_eq!(counted, (100, 100 * 128, 0), "{kind:?}");
         }
     }
 }
 
-/// Promise: a session that was told that there is no room for its calls makes them when there is.
+/// Promise: a session that could not get rings because the pool was full gets them when memory is
+/// free.
 #[test]
 fn rings_are_given_when_there_is_room() {
     let pool = small_pool();
@@ -272,13 +273,13 @@ fn rings_are_given_when_there_is_room() {
     assert_eq!(table.get(1).unwrap(), Some(1));
 }
 
-/// Promise: what the node has no room for is refused, and loses nothing.
+/// Promise: records that do not fit the node's memory are rejected, without loss.
 #[test]
 fn a_node_without_room_says_so() {
     let pool = small_pool();
     let session = pool.session().unwrap();
     let table = session.create_table("t", &remote()).unwrap();
-    // 64 bytes each.
+    // 64 bytes per record.
     let most = SMALL_SIZE_BYTES / 64;
     let is_full = |error: &Error| matches!(error.kind(), ErrorKind::NodeFull);
     let error = table.bulk_load((0..=most).map(|key| (key, key)), |_| {});
@@ -295,7 +296,7 @@ fn a_node_without_room_says_so() {
     assert_eq!(table.len_estimate().unwrap(), most);
 }
 
-/// Promise: the same as a map, over any operations.
+/// Promise: after any operations, the table matches a map.
 #[test]
 fn it_is_a_map() {
     for pool in super::mapped_pools(32) {
@@ -324,14 +325,14 @@ fn it_is_a_map() {
     }
 }
 
-/// Promise: what cut-off loads have sent takes no room for ever: a session has few at a time, and
-/// its next ones are in their place.
+/// Promise: data of cancelled loads does not use memory forever: a session has few loads at a time,
+/// and later ones replace them.
 #[test]
 fn cut_off_loads_make_room_for_others() {
     let pool = small_pool();
     let session = pool.session().unwrap();
     let table = session.create_table("t", &remote()).unwrap();
-    // A sixth of what the node has room for.
+    // A sixth of what fits the node's memory.
     let count = SMALL_SIZE_BYTES / 64 / 6;
     for _ in 0..20 {
         let records = (0..=count).map(|key| {
@@ -345,7 +346,7 @@ fn cut_off_loads_make_room_for_others() {
     assert_eq!(loaded.unwrap().record_count, count);
 }
 
-/// Promise: a load into a table that is dropped meanwhile says so.
+/// Promise: a load into a table that is dropped meanwhile returns an error.
 #[test]
 fn a_load_into_a_dropped_table_is_none() {
     for pool in super::mapped_pools(32) {
@@ -363,7 +364,7 @@ fn a_load_into_a_dropped_table_is_none() {
     }
 }
 
-/// Promise: a load that is pushed out by later ones of its session says so, and leaves nothing.
+/// Promise: a load that later ones of its session displace returns an error, and leaves nothing.
 #[test]
 fn a_load_that_is_pushed_out_says_so() {
     let pool = Pool::open("mem:").unwrap();
@@ -377,7 +378,7 @@ fn a_load_that_is_pushed_out_says_so() {
         .collect();
     let records = (0..2_000).map(|key| {
         if key == 1_000 {
-            // Loads of which a part was sent, and that are cut off: four, so the first one goes.
+            // Four loads are cancelled after a part was sent, so that the first one is displaced.
             for table in &tables[1..] {
                 let cut = (0..1_000).map(|key| {
                     assert!(key < 999, "the caller's iterator fails");
@@ -390,7 +391,7 @@ fn a_load_that_is_pushed_out_says_so() {
         (key, key)
     });
     let error = tables[0].bulk_load(records, |_| {}).unwrap_err();
-    let is_given_up = matches!(error.kind(), ErrorKind::LoadGivenUp { .. });
+    let is_given_up = matches!(error.kind(), ErrorKind::LoadDiscarded { .. });
     assert!(is_given_up, "{error}");
     assert_eq!(super::records_of(&tables[0]), []);
 }

@@ -1,5 +1,5 @@
-//! Tables with a tree that lose most of what they have: leaves and inner nodes are merged, the
-//! memory comes back, and nobody notices (K1 to K6).
+//! Tables with a tree that lose most of their records: leaves and inner nodes are merged and memory
+//! is freed while clients continue.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::mapped_retraining_pools;
 use super::retraining::eventually;
 
 const COUNT: u64 = 40_000;
-/// One in so many records stays.
+/// One in this many records stays.
 const LEFT_SHARE: u64 = 20;
 fn loaded(pool: &Pool, name: &str, layer: LayerKind) -> (Session, Table) {
     let options = TableOptions {
@@ -23,7 +23,7 @@ fn loaded(pool: &Pool, name: &str, layer: LayerKind) -> (Session, Table) {
     (session, table)
 }
 
-/// Puts so many new keys side by side behind one: leaves and inner nodes split there.
+/// Puts adjacent new keys behind one: leaves and inner nodes split there.
 fn crowd(table: &Table, model: &mut BTreeMap<u64, u64>, behind: u64) {
     for key in behind + 1..behind + 800 {
         assert_eq!(table.put(key, !key).unwrap(), None);
@@ -31,10 +31,10 @@ fn crowd(table: &Table, model: &mut BTreeMap<u64, u64>, behind: u64) {
     }
 }
 
-/// Promise (K2, K3, K5): when deletes have emptied a table, it has a fifth of its leaves and of its
-/// memory soon; what it still has is found, by sessions that were there all the time, too.
-/// Promise (K4): these go on splitting inner nodes in the new tree, and not with what they have
-/// leased for the old one, whose memory others get.
+/// Promise: after deletes have emptied a table, it soon has a fifth of its leaves and memory.
+/// Remaining records are found, also by sessions that were open all the time. These sessions then
+/// split inner nodes of the new tree, without the memory that they leased for the old one and that
+/// other tables have now.
 #[test]
 fn emptied_leaves_are_merged_and_memory_comes_back() {
     for layer in super::TREES {
@@ -66,11 +66,11 @@ fn emptied_leaves_are_merged_and_memory_comes_back() {
             }
             crowd(&table, &mut model, 20_000_000);
             eventually(&pool, "memory", |_, table, _| {
-                // Nothing waits for who is idle; and the leases of these two stay.
+                // Idle sessions delay nothing, and these two keep their leases.
                 table.memory_bytes().unwrap() * 2 < bytes
             });
             session.close().unwrap();
-            // What came back is somebody else's now.
+            // Another table now uses the freed memory.
             let (_other, other) = loaded(&pool, "other", layer);
             let last = pool.session().unwrap();
             for table in [&watching, &last.open_table("t").unwrap()] {

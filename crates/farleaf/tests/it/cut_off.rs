@@ -1,5 +1,5 @@
-//! Clients of pools of several nodes whose way to a guest is cut, while the guest goes on and the
-//! home hears from it.
+//! Clients of pools of several nodes whose connection to a guest is cut, while the guest is alive
+//! and the home hears from it.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -12,27 +12,27 @@ use farleaf::{
     ConnectOptions, Error, ErrorKind, NodeInfo, NodeState, Pool, Table, TableOptions,
     retrain_policy,
 };
+use farleaf_base::NodeId;
 use farleaf_fabric::tcp::Secret;
 use farleaf_node::{GuestNode, GuestOptions, ShmNode, TcpListenOptions};
-use farleaf_types::NodeId;
 
 use crate::several_nodes::home_options;
 
-/// Of each node.
+/// Memory of each node in bytes.
 const SIZE_BYTES: u64 = 48 << 20;
 const RECORD_COUNT: u64 = 200_000;
 /// Longer than a test takes.
 const LOST_AFTER: Duration = Duration::from_mins(2);
 
-/// A connection that the proxy carries.
-struct Carried {
+/// Connection that the proxy forwards.
+struct ProxiedConnection {
     client: TcpStream,
     node: TcpStream,
-    /// Ends when the node has closed its end.
+    /// Thread that ends when the node has closed its end.
     of_node: Option<JoinHandle<()>>,
 }
 
-impl Carried {
+impl ProxiedConnection {
     fn new(client: TcpStream, to: SocketAddr) -> Self {
         let node = TcpStream::connect(to).expect("the node listens");
         for socket in [&client, &node] {
@@ -51,7 +51,7 @@ impl Carried {
     }
 }
 
-/// Until one of both has an end.
+/// Forwards bytes until one of both ends is closed.
 fn carry(mut from: TcpStream, mut to: &TcpStream) {
     let mut bytes = vec![0; 64 << 10];
     while let Ok(count @ 1..) = from.read(&mut bytes) {
@@ -62,12 +62,12 @@ fn carry(mut from: TcpStream, mut to: &TcpStream) {
     let _ = to.shutdown(Shutdown::Write);
 }
 
-/// What is between everybody and a guest.
+/// Proxy between a guest and all its peers.
 struct Proxy {
     address: SocketAddr,
     to: Arc<Mutex<Option<SocketAddr>>>,
     is_barred: Arc<AtomicBool>,
-    carried: Arc<Mutex<Vec<Carried>>>,
+    carried: Arc<Mutex<Vec<ProxiedConnection>>>,
 }
 
 impl Proxy {
@@ -86,7 +86,7 @@ impl Proxy {
             for client in listener.incoming().map_while(Result::ok) {
                 let to = *to.lock().unwrap_or_else(PoisonError::into_inner);
                 if let (Some(to), false) = (to, is_barred.load(Ordering::SeqCst)) {
-                    let connection = Carried::new(client, to);
+                    let connection = ProxiedConnection::new(client, to);
                     let mut carried = carried.lock().unwrap_or_else(PoisonError::into_inner);
                     carried.push(connection);
                 }
@@ -106,13 +106,13 @@ impl Proxy {
         connection.node.shutdown(Shutdown::Write).expect("open");
         let of_node = connection.of_node.take().expect("not cut before");
         of_node.join().expect("no panic");
-        // The client may have been told already.
+        // The client may have noticed already.
         let _ = connection.client.shutdown(Shutdown::Both);
     }
 }
 
-/// A home, and a guest behind a proxy.
-struct Scene {
+/// Home, and a guest behind a proxy.
+struct HomeAndGuest {
     _guest: GuestNode,
     _home: ShmNode,
     address: String,
@@ -120,9 +120,10 @@ struct Scene {
     proxy: Proxy,
 }
 
-impl Scene {
+impl HomeAndGuest {
     fn start(name: &str) -> Self {
-        // One that nodes make is left under the port that they listen at.
+        // A secret that the nodes created themselves would be stored under the port at which they
+        // listen.
         let (secret, _) = Secret::random().expect("random bytes");
         let connect = ConnectOptions {
             secret: Some(secret.clone()),
@@ -177,7 +178,7 @@ fn key(number: u64) -> u64 {
     number * 10 + (number / 1000) * (number / 1000) * 40
 }
 
-/// Of some of the records.
+/// Returns the first error of gets of some of the records.
 fn first_failure(table: &Table) -> Option<Error> {
     let mut numbers = (0..RECORD_COUNT).step_by(997);
     numbers.find_map(|number| match table.get(key(number)) {
@@ -189,19 +190,18 @@ fn first_failure(table: &Table) -> Option<Error> {
     })
 }
 
-/// Promise: a process whose control connection to a guest has ended, though neither has, logs in
-/// there once more: for sessions that are new there, and for itself. Those that worked there are
-/// broken, and no node is lost. (The guest did not know the process any more, which asked with the
-/// old ticket for ever.)
+/// Promise: a process whose control connection to a live guest has ended logs in there again, for
+/// new sessions and for itself. Sessions that used the guest are broken, and no node is lost. (The
+/// guest did not know the process any more, which used the old ticket forever.)
 #[test]
 fn a_guest_is_logged_in_to_again() {
-    let scene = Scene::start("login");
+    let scene = HomeAndGuest::start("login");
     let pool = scene.open();
     let early = pool.session().expect("a session");
     let control = scene.proxy.carried_count();
     pool.nodes().expect("both are there");
     let carried_count = scene.proxy.carried_count();
-    // To look at its region (U2), and at its chunks.
+    // One to read its memory's layout, one to read its chunks.
     assert_eq!(carried_count, control + 3, "and two to look");
     scene.proxy.cut(control);
     let nodes = pool.nodes().expect("both are there");
@@ -225,7 +225,7 @@ fn a_guest_is_logged_in_to_again() {
     let late = pool.session().expect("a session");
     let table = late.open_table("t").expect("the table");
     assert!(first_failure(&table).is_none());
-    // Who has logged in anew stays so: another one does not end his connections.
+    // After a new login, another session does not end the process's connections.
     let before = scene.proxy.carried_count();
     let other = pool.session().expect("a session");
     let other = other.open_table("t").expect("the table");
@@ -234,11 +234,11 @@ fn a_guest_is_logged_in_to_again() {
     assert!(first_failure(&table).is_none());
 }
 
-/// Promise: the nodes of a pool are told, though one cannot be reached from here, with what is
-/// known of it. (All of them were an error.)
+/// Promise: the nodes of a pool are listed with what is known, although one cannot be reached from
+/// here. (Listing failed.)
 #[test]
 fn nodes_are_listed_though_one_cannot_be_reached() {
-    let scene = Scene::start("listed");
+    let scene = HomeAndGuest::start("listed");
     let known = scene.open();
     let before = known.nodes().expect("both are there");
     assert!(before.iter().all(|node| node.used_bytes.is_some()));

@@ -1,4 +1,4 @@
-//! A network that takes its time, and one that is cut: a relay between client and node.
+//! A slow network, and one that is cut: a relay between client and node.
 
 use std::collections::VecDeque;
 use std::io::{Read, Write};
@@ -15,11 +15,11 @@ use farleaf_node::{ShmNode, TcpListenOptions};
 const SECRET: &str = "the secret of the delayed";
 const DELAY: Duration = Duration::from_millis(1);
 
-/// Passes on what it gets, later; or nothing any more, without hanging up.
+/// Relay that forwards bytes after a delay, or stops forwarding without closing connections.
 struct Relay {
     address: SocketAddr,
     is_cut: Arc<AtomicBool>,
-    /// Clients' ends, in the order in which they came.
+    /// Clients' ends of the connections, in the order of their arrival.
     clients: Arc<Mutex<Vec<TcpStream>>>,
 }
 
@@ -52,7 +52,7 @@ impl Relay {
     }
 }
 
-/// What came, and when it is due.
+/// Received bytes, and the time at which they are forwarded.
 type Piece = (Instant, Vec<u8>);
 
 fn pass_on(mut from: TcpStream, to: TcpStream, delay: Duration, is_cut: &Arc<AtomicBool>) {
@@ -81,7 +81,7 @@ fn send_when_due(pieces: &Receiver<Piece>, mut to: TcpStream, is_cut: &AtomicBoo
             Ok(piece) => waiting.push_back(piece),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) if waiting.is_empty() => {
-                // Who is on the other side has gone already, perhaps.
+                // The other side may have closed already.
                 let _ = to.shutdown(Shutdown::Write);
                 return;
             }
@@ -99,7 +99,7 @@ fn send_when_due(pieces: &Receiver<Piece>, mut to: TcpStream, is_cut: &AtomicBoo
     }
 }
 
-/// A node, and its address.
+/// Starts a node, and returns its address.
 fn node(name: &str) -> (ShmNode, SocketAddr) {
     let name = format!("{name}-{}", std::process::id());
     let mut node = ShmNode::start(&name, 64 << 20, None).expect("a node");
@@ -141,7 +141,7 @@ fn median_us(count: u64, mut once: impl FnMut(u64)) -> u128 {
     times[times.len() / 2]
 }
 
-/// What a round trip through a relay takes by itself.
+/// Returns the time of a bare round trip through a relay.
 fn bare_round_trip_us() -> u128 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let relay = Relay::start(listener.local_addr().expect("bound"), DELAY);
@@ -159,9 +159,9 @@ fn bare_round_trip_us() -> u128 {
     })
 }
 
-/// Promise: with a millisecond in each direction a get is one round trip and a put two, and the
-/// network's time is nearly all of theirs. Counts are checked; times are told, because a busy
-/// machine's are no promise.
+/// Promise: with a millisecond of delay in each direction a get is one round trip and a put two,
+/// and take little more time than the network. Counts are checked; times are only printed, because
+/// those of a busy machine vary.
 #[test]
 fn slow_networks_cost_their_round_trips() {
     let (_node, address) = node("slow");
@@ -187,8 +187,8 @@ fn slow_networks_cost_their_round_trips() {
     );
 }
 
-/// Promise (F5, F6): whose link is cut learns it within the time that it has set, by an error that
-/// says so; the node gives it up, and others go on, also with what it had locked.
+/// Promise (FABRIC-5, FABRIC-6): a client whose connection is cut gets an error within its timeout.
+/// The node fences it, and others continue, also with data that it had locked.
 #[test]
 fn a_cut_link_ends_in_an_error_and_stops_nobody() {
     let (_node, address) = node("cut");
@@ -227,8 +227,9 @@ fn a_cut_link_ends_in_an_error_and_stops_nobody() {
     }
 }
 
-/// Promise (P3, F6): a process whose own connection breaks, and only that, cannot follow the pool
-/// any more. It gives itself up: its sessions are fenced, and keep nothing from being reused.
+/// Promise (FABRIC-6): a process of which only its own data connection breaks cannot catch up with
+/// the pool any more. It gives itself up: its sessions are fenced, and memory they might read can
+/// be reused.
 #[test]
 fn a_process_that_cannot_follow_gives_itself_up() {
     let (_node, address) = node("follow");

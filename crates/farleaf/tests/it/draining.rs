@@ -1,4 +1,4 @@
-//! Nodes that are emptied under load, whatever layer finds the leaves (U5, V5).
+//! Nodes that are drained under load, with every search layer.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -8,14 +8,14 @@ use farleaf::{LayerKind, NodeInfo, NodeState};
 
 use crate::several_nodes::{key, loaded_as, wait_for};
 
-/// Promise (V5): a node that is to be left is emptied while everybody works, and nothing is missing
-/// then, nor on the way; what others lease there they give back.
+/// Promise: a node is drained while clients work. No record is missing, then or meanwhile, and
+/// clients return what they lease there.
 #[test]
 fn a_node_is_drained_under_load() {
     drain_under_load(LayerKind::Learned, 300_000);
 }
 
-/// Promise (V5, K2, K3): so it is of the leaves and inner nodes of tables with a tree.
+/// Promise: draining also moves the leaves and inner nodes of tables with a tree.
 #[test]
 fn a_node_with_trees_is_drained_under_load() {
     for layer in super::TREES {

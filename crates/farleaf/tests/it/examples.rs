@@ -1,9 +1,10 @@
-//! The examples do what they say. Each asserts its own results; here it is run.
+//! Runs the examples, each of which asserts its own results.
 
 use std::path::PathBuf;
 use std::process::Command;
 
-/// Cargo builds the examples of a package before it runs the package's tests, beside them.
+/// Returns the path of an example. Cargo builds the examples of a package before it runs the
+/// package's tests, beside them.
 fn example(name: &str) -> PathBuf {
     let test = std::env::current_exe().expect("this program has a path");
     let profile = test.ancestors().nth(2).expect("target/PROFILE/deps/TEST");
@@ -16,7 +17,7 @@ fn example(name: &str) -> PathBuf {
     path
 }
 
-/// Runs an example to its end and returns what it printed.
+/// Runs an example to completion and returns its output.
 fn run(name: &str) -> String {
     let output = Command::new(example(name)).output();
     let output = output.expect("the example starts");
@@ -25,13 +26,13 @@ fn run(name: &str) -> String {
     String::from_utf8(output.stdout).expect("text")
 }
 
-/// No increment of the counter is lost.
+/// Promise: the counter loses no increment.
 #[test]
 fn counter_counts_every_increment() {
     assert!(run("counter").contains("counter: 4000\n"));
 }
 
-/// Ranges and absent neighbours are right, and a get is one read of one leaf.
+/// Promise: ranges and lookups of absent keys are right, and a get is one read of one leaf.
 #[test]
 fn ordered_index_finds_what_is_there_and_nothing_else() {
     let said = run("ordered_index");
@@ -45,7 +46,8 @@ fn ordered_index_finds_what_is_there_and_nothing_else() {
     );
 }
 
-/// What a killed process had written is there, and its locks stop nobody.
+/// Promise: records that a killed process had reported are there, and its locks block no other
+/// process.
 #[test]
 fn shared_table_survives_the_death_of_a_process() {
     let said = run("shared_table");
@@ -56,7 +58,7 @@ fn shared_table_survives_the_death_of_a_process() {
     );
 }
 
-/// The program in the README is the example, to the letter, and runs.
+/// Promise: the program in the README is this example, verbatim, and runs.
 #[test]
 fn first_table_is_the_program_of_the_readme() {
     let source = include_str!("../../examples/first_table.rs");

@@ -1,18 +1,18 @@
-//! Sessions that an administrator fences while their process lives.
+//! Sessions that an administrator fences while their process is alive.
 
 use std::time::{Duration, Instant};
 
 use farleaf::{ConnectOptions, Pool, Secret, TableOptions};
+use farleaf_base::{NodeId, OwnerWord};
 use farleaf_executor::block_on;
 use farleaf_fabric::tcp::{TcpClient, TcpConnectOptions, TcpEndpoint};
 use farleaf_fabric::{Batch, Control, Endpoint};
 use farleaf_node::{ShmNode, TcpListenOptions};
-use farleaf_region::layout::SUPERBLOCK_SIZE_WORDS;
-use farleaf_region::session::{SESSION_SIZE_WORDS, SessionRecord, session_ids};
-use farleaf_region::{RegionLayout, Superblock};
-use farleaf_types::{NodeId, OwnerWord};
+use farleaf_pool::layout::SUPERBLOCK_SIZE_WORDS;
+use farleaf_pool::session::{SESSION_SIZE_WORDS, SessionRecord, session_ids};
+use farleaf_pool::{NodeLayout, Superblock};
 
-fn read<const COUNT: usize>(endpoint: &TcpEndpoint, at: farleaf_types::WordAddr) -> [u64; COUNT] {
+fn read<const COUNT: usize>(endpoint: &TcpEndpoint, at: farleaf_base::WordAddr) -> [u64; COUNT] {
     let mut batch = Batch::new();
     let slot = batch.read(at, COUNT);
     block_on(endpoint.execute(&mut batch), endpoint.completions()).expect("a read");
@@ -21,8 +21,8 @@ fn read<const COUNT: usize>(endpoint: &TcpEndpoint, at: farleaf_types::WordAddr)
     words
 }
 
-/// The sessions that are alive, with their blocks.
-fn alive(endpoint: &TcpEndpoint, layout: &RegionLayout) -> Vec<(OwnerWord, SessionRecord)> {
+/// Returns the sessions that are alive, with their blocks.
+fn alive(endpoint: &TcpEndpoint, layout: &NodeLayout) -> Vec<(OwnerWord, SessionRecord)> {
     session_ids()
         .take(16)
         .filter_map(|session| {
@@ -34,9 +34,9 @@ fn alive(endpoint: &TcpEndpoint, layout: &RegionLayout) -> Vec<(OwnerWord, Sessi
         .collect()
 }
 
-/// Promise (F6, P3): of two sessions of a process over `tcp` one is fenced on request: it ends in
-/// an error and changes nothing, and the process goes on publishing for the other, whose operations
-/// go on too.
+/// Promise (FABRIC-6): if one of two sessions of a process over `tcp` is fenced on request, its
+/// operations fail and change nothing. The process continues to publish for the other, whose
+/// operations continue.
 #[test]
 fn one_session_is_fenced_and_its_sibling_goes_on() {
     let name = format!("fenced-{}", std::process::id());
@@ -51,9 +51,9 @@ fn one_session_is_fenced_and_its_sibling_goes_on() {
     };
     let operator = TcpClient::connect(&address, &options).expect("it listens");
     let endpoint = operator.endpoint(None).expect("a connection");
-    let words = read::<SUPERBLOCK_SIZE_WORDS>(&endpoint, RegionLayout::superblock_addr(NodeId(0)));
+    let words = read::<SUPERBLOCK_SIZE_WORDS>(&endpoint, NodeLayout::superblock_addr(NodeId(0)));
     let superblock = Superblock::decode(&words, node.size_bytes()).expect("a superblock");
-    let layout = RegionLayout {
+    let layout = NodeLayout {
         node: NodeId(0),
         superblock,
     };

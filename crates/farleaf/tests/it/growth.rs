@@ -46,7 +46,7 @@ fn a_table_grows_from_empty_in_any_order() {
     }
 }
 
-/// A session that has seen none of the splits finds everything, and learns where it is.
+/// Promise: a session that has seen none of the splits finds everything, and learns where it is.
 #[test]
 fn another_session_finds_what_splits_moved() {
     for options in super::leaf_options() {
@@ -71,9 +71,9 @@ fn another_session_finds_what_splits_moved() {
             }
             let trips = other_session.counters(OperationKind::Get).cost.round_trips - before;
             let per_get = match options.layer {
-                // Root, another level or two, the leaf: nothing is cached.
+                // The root, one or two more levels, and the leaf: nothing is cached.
                 LayerKind::Fg => 4,
-                // The lowest inner node, which a session does not keep, and the leaf.
+                // The lowest inner node, which a session does not cache, and the leaf.
                 LayerKind::Cell => 2,
                 _ => 1,
             };

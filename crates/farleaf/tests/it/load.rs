@@ -14,7 +14,8 @@ fn random_keys(count: usize) -> Vec<u64> {
     keys
 }
 
-/// The whole point: one leaf, one round trip, a quarter of a byte per key.
+/// Promise: after a load, a get reads one leaf in one round trip, with a quarter of a byte of
+/// metadata per key.
 #[test]
 fn a_loaded_table_answers_with_one_leaf_per_get() {
     let keys = random_keys(200_000);
@@ -40,7 +41,8 @@ fn a_loaded_table_answers_with_one_leaf_per_get() {
     }
 }
 
-/// Every layer and leaf size on every shape of data: all found, neighbours absent, scans exact.
+/// Promise: with every layer and leaf size, for every distribution of keys, all keys are found,
+/// absent neighbors are not, and scans are exact.
 #[test]
 fn loads_of_any_shape_are_found() {
     let dense = |from: u64| (0..3000).map(|key| from + key).collect::<Vec<u64>>();
@@ -139,8 +141,8 @@ fn only_a_table_without_records_can_be_loaded() {
     );
 }
 
-/// A session that had the table open before somebody else loaded it takes the new directory at
-/// once: it does not walk along the new leaves.
+/// Promise: a session that had the table open before another one loaded it takes the new directory
+/// at once instead of following links through the new leaves.
 #[test]
 fn sessions_that_were_open_follow_a_load_in_a_few_round_trips() {
     for layer in LayerKind::OF_LEAVES {
@@ -185,7 +187,7 @@ fn sessions_that_were_open_follow_a_load_in_a_few_round_trips() {
     }
 }
 
-/// A load whose records panic leaves nothing behind once its session is gone.
+/// Promise: a load whose input panics leaves nothing behind once its session is gone.
 #[test]
 fn a_load_that_panics_leaves_nothing_behind() {
     for pool in super::pools(32) {
@@ -219,8 +221,8 @@ fn a_load_that_panics_leaves_nothing_behind() {
     }
 }
 
-/// What a scan reads depends on what it was asked for, not on how far the table has grown. (While
-/// its leaves are being moved it reads some that have been, too.)
+/// Promise: the cost of a scan depends on its limit, not on how far the table has grown. (While
+/// leaves are being moved, it also reads some that have been moved.)
 #[test]
 fn short_scans_of_grown_tables_read_few_leaves() {
     for layer in LayerKind::OF_LEAVES {
@@ -272,9 +274,9 @@ fn assert_dropped(error: &Error) {
     );
 }
 
-/// A load into a table that another session has dropped says so, though nobody has told this one
-/// yet: whether the table was dropped before the load or in the middle of it, for a few records or
-/// many. Its memory comes back, and the name is free.
+/// Promise: a load into a table that another session drops returns an error, even if this session
+/// has not noticed yet. The drop may be before the load or during it, and the load may be small or
+/// large. Its memory is freed, and the name is free.
 #[test]
 fn a_load_into_a_dropped_table_says_so() {
     for options in super::leaf_options() {
@@ -298,7 +300,7 @@ fn a_load_into_a_dropped_table_says_so() {
                     (key, key)
                 });
                 assert_dropped(&table.bulk_load(records, |_| {}).unwrap_err());
-                // The name is another table's now; the old handle must not take it for its own.
+                // The name belongs to another table now, which the old handle must not touch.
                 let next = session.create_table("t", &options).unwrap();
                 assert_dropped(&table.bulk_load([(1, 1)], |_| {}).unwrap_err());
                 assert_eq!(next.bulk_load([(1, 2)], |_| {}).unwrap().record_count, 1);

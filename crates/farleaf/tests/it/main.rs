@@ -1,4 +1,4 @@
-//! What the library promises, on all fabrics of this crate.
+//! Tests of the library's promises on all fabrics of this crate.
 
 mod at_once;
 mod budget;
@@ -42,10 +42,10 @@ use farleaf::{
     EmbeddedFabric, Error, Insertion, LayerKind, Pool, PoolOptions, Swap, TableOptions, Update,
 };
 
-/// Fabrics on which a round trip costs next to nothing.
+/// Fabrics on which a round trip costs almost nothing.
 const MAPPED: [EmbeddedFabric; 2] = [EmbeddedFabric::Mem, EmbeddedFabric::Shm { name: None }];
 
-/// Three nodes, so that a batch is a message to each that it concerns.
+/// Three nodes, so that a batch sends a message to each node that it concerns.
 const NODES: EmbeddedFabric = EmbeddedFabric::Nodes { node_count: 3 };
 
 /// Search layers that find leaves by a tree.
@@ -56,26 +56,26 @@ const TREES: [LayerKind; 4] = [
     LayerKind::Cell,
 ];
 
-/// A pool of this process, over each fabric in turn, of which the last has everything that `tcp`
-/// to one node has. Nothing in it changes by itself.
+/// Returns a pool of this process over each fabric in turn, without background work. The last one
+/// includes everything that `tcp` to one node has.
 fn pools(size_mib: u64) -> Vec<Pool> {
     let fabrics = MAPPED.into_iter().chain([NODES]);
     pools_over(fabrics, size_mib, 0)
 }
 
-/// The same for tests of some hundred thousand round trips one after the other, which a network
-/// makes long and not different.
+/// Returns only pools on fast fabrics, for tests of some hundred thousand consecutive round trips,
+/// which a network would only make slower.
 fn mapped_pools(size_mib: u64) -> Vec<Pool> {
     pools_over(MAPPED, size_mib, 0)
 }
 
-/// [`pools`] whose tables are retrained.
+/// Returns [`pools`] whose tables are retrained.
 fn retraining_pools(size_mib: u64) -> Vec<Pool> {
     let fabrics = MAPPED.into_iter().chain([EmbeddedFabric::Tcp]);
     pools_over(fabrics, size_mib, 1)
 }
 
-/// [`mapped_pools`] whose tables are retrained.
+/// Returns [`mapped_pools`] whose tables are retrained.
 fn mapped_retraining_pools(size_mib: u64) -> Vec<Pool> {
     pools_over(MAPPED, size_mib, 1)
 }
@@ -96,7 +96,7 @@ fn pools_over(
         .collect()
 }
 
-/// Every search layer, and every number of slots.
+/// Returns options with every search layer and every number of slots.
 fn all_options() -> Vec<TableOptions> {
     let all = [
         (LayerKind::Learned, 8),
@@ -118,28 +118,29 @@ fn all_options() -> Vec<TableOptions> {
     options.into()
 }
 
-/// One of each search layer.
+/// Returns options with each search layer once.
 fn each_layer() -> Vec<TableOptions> {
     let mut options = all_options();
     options.dedup_by_key(|options| options.layer);
     options
 }
 
-/// Those of them that find leaves by models, which are trained anew.
+/// Returns options with the search layers whose models are retrained.
 fn trained_options() -> Vec<TableOptions> {
     let mut options = leaf_options();
     options.retain(|options| !options.layer.has_tree());
     options
 }
 
-/// Those of [`all_options`] whose records lie in leaves.
+/// Returns those of [`all_options`] whose records are stored in leaves.
 fn leaf_options() -> Vec<TableOptions> {
     let mut options = all_options();
     options.retain(|options| options.layer.has_leaves());
     options
 }
 
-/// Each kind of write says what it found, and does what it says. The table is empty.
+/// Checks that each kind of write on an empty table returns the previous value and has the right
+/// effect.
 fn check_writes(table: &impl model::OrderedMap) {
     assert_eq!(table.get(7).unwrap(), None);
     assert_eq!(table.update(7, 1).unwrap(), Update::Absent);
@@ -162,7 +163,7 @@ fn check_writes(table: &impl model::OrderedMap) {
     assert_eq!(records_of(table), [(0, u64::MAX), (u64::MAX, 0)]);
 }
 
-/// All records.
+/// Returns all records.
 fn records_of(table: &impl model::OrderedMap) -> Vec<(u64, u64)> {
     let records: Result<Vec<_>, Error> = table.range(..).collect();
     records.expect("a scan")

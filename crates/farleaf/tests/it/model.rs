@@ -1,4 +1,4 @@
-//! Operations against a `BTreeMap`.
+//! Random operations compared with a `BTreeMap`.
 
 use std::collections::BTreeMap;
 use std::ops::RangeBounds;
@@ -6,7 +6,7 @@ use std::ops::RangeBounds;
 use farleaf::{Error, Insertion, PartitionedTable, Pool, Swap, Table, TableOptions, Update};
 use proptest::prelude::*;
 
-/// A table, whatever it lies in.
+/// Table of any kind.
 pub(super) trait OrderedMap {
     fn get(&self, key: u64) -> Result<Option<u64>, Error>;
     fn multi_get(&self, keys: &[u64]) -> Result<Vec<Option<u64>>, Error>;
@@ -103,7 +103,8 @@ pub(super) enum Step {
     Range(u64, u64),
 }
 
-/// Few keys, so that steps meet each other; the ends of the domain among them.
+/// Returns few different keys, so that operations conflict, including the smallest and largest
+/// keys.
 fn key() -> impl Strategy<Value = u64> {
     prop_oneof![
         4 => 0_u64..200,
@@ -116,7 +117,7 @@ fn step() -> impl Strategy<Value = Step> {
     steps_on(key)
 }
 
-/// Steps on keys of a strategy.
+/// Returns operations on keys of a strategy.
 pub(super) fn steps_on<S: Strategy<Value = u64>>(key: fn() -> S) -> impl Strategy<Value = Step> {
     let value = 0_u64..4;
     prop_oneof![
@@ -202,7 +203,8 @@ pub(super) fn apply(table: &impl OrderedMap, model: &mut BTreeMap<u64, u64>, ste
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
-    /// Whatever is done to a table, alone, loaded or not, it answers like a map, and stays sound.
+    /// Promise: after any operations, loaded or not, a table has the contents of a map and stays
+    /// sound.
     #[test]
     fn a_table_is_a_map(
         which in 0_usize..8,

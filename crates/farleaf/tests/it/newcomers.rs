@@ -1,4 +1,4 @@
-//! Guests that come in, and how the home's own agent reaches them (V1, V3, V6).
+//! Guests that join a pool, and the connections of the home's own agent to them.
 
 use std::io::copy;
 use std::net::{Ipv4Addr, Shutdown, TcpListener as Socket, TcpStream};
@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use farleaf::{ConnectOptions, EmbeddedFabric, NodeState, Pool, PoolOptions, TableOptions};
-use farleaf_fabric::mapped::MappedRegion;
+use farleaf_base::{NodeId, OwnerWord};
+use farleaf_fabric::mapped::MappedMemory;
 use farleaf_fabric::tcp::{Grant, JoinRequest, Rights, Secret, TcpClient, TcpListener, TcpService};
 use farleaf_fabric::{Control, SessionService, StopSignal};
-use farleaf_node::sessions::format_region;
+use farleaf_node::sessions::format_memory;
 use farleaf_node::{GuestNode, GuestOptions, ShmNode};
-use farleaf_types::{NodeId, OwnerWord};
 
 use crate::several_nodes::{
     LOST_AFTER, Nodes, SIZE_BYTES, active_count, add_far, client, home_options, key, listen,
@@ -28,8 +28,8 @@ fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Promise (V3, F6): a session that was fenced before a guest came, or while it was coming, writes
-/// nothing there; one that is alive does.
+/// Promise (FABRIC-6): a session that was fenced before a guest joined, or while it was joining,
+/// writes nothing there; a live session does.
 #[test]
 fn a_newcomer_bars_what_was_fenced_before() {
     let nodes = Nodes::home_alone();
@@ -45,7 +45,7 @@ fn a_newcomer_bars_what_was_fenced_before() {
         fence(owner);
         fenced.push(owner);
     };
-    // While there is no guest, while there is one, and while another one comes.
+    // Without a guest, with one, and while another one joins.
     fence_one();
     let first = nodes.guest();
     first.wait_until_joined().expect("it joins");
@@ -70,7 +70,7 @@ fn a_newcomer_bars_what_was_fenced_before() {
     assert_eq!(add_far(&endpoint).expect("it may"), 0);
 }
 
-/// A guest that answers, and bars, until it has barred one session; then it hangs up on everybody.
+/// Guest that answers and bars sessions until it has barred one; then it closes all connections.
 struct Failing {
     stop: StopSignal,
     barred: Arc<Mutex<Vec<OwnerWord>>>,
@@ -104,8 +104,8 @@ impl TcpService for Failing {
     }
 }
 
-/// Promise (V1, V3): a guest that fails while it is told what is fenced does not become one, so
-/// nobody ever waits for it; its number is free for the next.
+/// Promise: a guest that fails while the home tells it which sessions are fenced does not join, so
+/// that no client waits for it; its number is free for the next guest.
 #[test]
 fn a_guest_that_fails_while_it_is_taken_in_is_none() {
     let nodes = Nodes::home_alone();
@@ -114,11 +114,11 @@ fn a_guest_that_fails_while_it_is_taken_in_is_none() {
     for owner in fenced {
         home.close_session(owner).expect("closed");
     }
-    let region = Arc::new(MappedRegion::anonymous(SIZE_BYTES).expect("memory"));
-    let layout = format_region(&region).expect("large enough");
-    let listener = TcpListener::bind(&region, &listen()).expect("a port");
+    let memory = Arc::new(MappedMemory::anonymous(SIZE_BYTES).expect("memory"));
+    let layout = format_memory(&memory).expect("large enough");
+    let listener = TcpListener::bind(&memory, &listen()).expect("a port");
     let request = JoinRequest {
-        region_id: layout.superblock.region_id,
+        memory_id: layout.superblock.memory_id,
         size_bytes: SIZE_BYTES,
         wanted: NodeId(0),
         address: listener.address().to_string(),
@@ -157,8 +157,8 @@ fn a_guest_that_fails_while_it_is_taken_in_is_none() {
     assert_eq!(guest.wait_until_joined().expect("it joins"), NodeId(1));
 }
 
-/// Promise (V6): as long as a guest that answers the home has no room for the home's own agent, it
-/// is not lost; and the agent does its work when there is room.
+/// Promise: a guest that replies to the home but has no free session for the home's agent is not
+/// lost, and the agent continues when a session is free.
 #[test]
 fn a_guest_that_has_no_room_for_the_agent_is_not_lost() {
     const CONNECTION_COUNT_MAX: usize = 16;
@@ -201,14 +201,14 @@ fn a_guest_that_has_no_room_for_the_agent_is_not_lost() {
     });
 }
 
-/// What stands between a guest and everybody else.
+/// Proxy between a guest and all its peers.
 struct Proxy {
     address: String,
     connections: Arc<Mutex<Vec<TcpStream>>>,
 }
 
 impl Proxy {
-    /// To what listens at an address, once that is known.
+    /// Starts a proxy to the address, once that is known.
     fn start(target: Arc<Mutex<Option<String>>>) -> Self {
         let socket = Socket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
         let address = socket.local_addr().expect("it is bound").to_string();
@@ -225,7 +225,7 @@ impl Proxy {
                 known.lock().expect("nobody panics").push(again(&near));
                 for (mut from, mut to) in [(again(&near), again(&far)), (far, near)] {
                     std::thread::spawn(move || {
-                        // Whoever ends it, both ends end.
+                        // If either end closes, both are closed.
                         let _ = copy(&mut from, &mut to);
                         let _ = to.shutdown(Shutdown::Both);
                     });
@@ -238,19 +238,19 @@ impl Proxy {
         }
     }
 
-    /// All connections but the first, which is the one that the home asks over.
+    /// Cuts all connections but the first, over which the home probes the guest.
     fn cut_all_but_the_first(&self) {
         let connections = self.connections.lock().expect("nobody panics");
         assert!(connections.len() > 1, "there is something to cut");
         for connection in &connections[1..] {
-            // It may have ended before.
+            // The connection may have ended before.
             let _ = connection.shutdown(Shutdown::Both);
         }
     }
 }
 
-/// Promise (V6): when the connection of the home's agent to a guest breaks, the guest is not lost
-/// as long as it answers the home, and the agent opens another one and goes on.
+/// Promise: when the connection of the home's agent to a guest breaks, the guest is not lost as
+/// long as it replies to the home. The agent opens another connection and continues.
 #[test]
 fn the_agent_connects_anew_to_a_guest_that_goes_on() {
     let secret = Secret::from_text("what all nodes of this pool know").expect("long enough");
@@ -267,7 +267,8 @@ fn the_agent_connects_anew_to_a_guest_that_goes_on() {
     let home_address = home.listen(&listen).expect("a port").to_string();
     let target = Arc::new(Mutex::new(None));
     let proxy = Proxy::start(Arc::clone(&target));
-    // Before anybody is told of the proxy, as the guest's own port is not known before.
+    // Chosen before the pool learns the proxy's address, because the guest's own port is not known
+    // before.
     let port = Socket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     listen.address = port.local_addr().expect("it is bound");
     drop(port);
@@ -304,8 +305,8 @@ fn the_agent_connects_anew_to_a_guest_that_goes_on() {
     }
 }
 
-/// Promise: where nobody moves leaves, a node does not begin to drain, and why is said. (It drained
-/// for ever.)
+/// Promise: if nothing moves leaves, a node does not begin to drain, and the error gives the
+/// reason. (It drained forever.)
 #[test]
 fn nothing_drains_where_nothing_is_retrained() {
     let options = PoolOptions {

@@ -1,4 +1,4 @@
-//! Tables over several pools answer as one map (rules O1 to O7 of docs/partitions.md).
+//! Tables over several pools, compared with one map (docs/explanation/partitions.md).
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -17,7 +17,7 @@ const MEM: EmbeddedFabric = EmbeddedFabric::Mem;
 const SHM: EmbeddedFabric = EmbeddedFabric::Shm { name: None };
 const TCP: EmbeddedFabric = EmbeddedFabric::Tcp;
 
-/// Pools over these fabrics, a part in each.
+/// Returns pools over these fabrics, with a part in each.
 pub(super) fn parts_over(fabrics: impl IntoIterator<Item = EmbeddedFabric>) -> PartitionedPool {
     PartitionedPool::new(super::pools_over(fabrics, 16, 1)).expect("several pools")
 }
@@ -47,8 +47,8 @@ fn keys_of(table: &PartitionedTable, from: u64, limit: usize) -> Vec<u64> {
     records.iter().map(|(key, _)| *key).collect()
 }
 
-/// Promise: each kind of write says what it found, and does what it says, on every fabric, with
-/// every search layer.
+/// Promise: each kind of write returns the previous value and has the right effect, on every fabric
+/// and with every search layer.
 #[test]
 fn writes_say_what_they_found() {
     let mut layers: Vec<LayerKind> = super::each_layer().iter().map(|it| it.layer).collect();
@@ -60,7 +60,8 @@ fn writes_say_what_they_found() {
     }
 }
 
-/// Keys about the bounds of [`a_table_of_parts_is_a_map`], and at both ends.
+/// Returns keys around the bounds of [`a_table_of_parts_is_a_map`], and the smallest and largest
+/// keys.
 fn key() -> impl Strategy<Value = u64> {
     prop_oneof![
         3 => 80_u64..120,
@@ -97,8 +98,8 @@ fn check_steps(
 proptest! {
     #![proptest_config(ProptestConfig { cases: 18, ..ProptestConfig::default() })]
 
-    /// Promise: whatever is done to a table over three pools, loaded or not, it answers like a map,
-    /// and every part stays sound; in memory, shared memory and over tcp.
+    /// Promise: after any operations, a table over three pools, loaded or not, has the contents of
+    /// a map, and every part stays sound, on `mem`, `shm` and `tcp`.
     #[test]
     fn a_table_of_parts_is_a_map(
         which in 0_usize..9,
@@ -111,8 +112,8 @@ proptest! {
     }
 }
 
-/// Promise: scans begin and end at, before and behind bounds, and at both ends of the keys, and
-/// cross parts without records.
+/// Promise: scans begin and end at, before and behind bounds, and at the smallest and largest keys,
+/// and cross parts without records.
 #[test]
 fn scans_cross_bounds() {
     for fabric in [MEM, TCP] {
@@ -124,7 +125,7 @@ fn scans_cross_bounds() {
                 fabric.clone(),
             ]);
             let session = pools.session().unwrap();
-            // The third part has the bound alone, and stays empty.
+            // The third part contains only the bound, and stays empty.
             let table = table(&session, layer, &[10, 20, 21]);
             let all = [0, 8, 9, 10, 11, 19, 21, u64::MAX - 1, u64::MAX];
             for key in all {
@@ -155,8 +156,8 @@ fn scans_cross_bounds() {
     }
 }
 
-/// Promise: a load goes to the parts by key, tells its progress over all of them, and each part
-/// finds its records alone; keys of all parts are got with one batch in each.
+/// Promise: a load distributes records to the parts by key, reports progress over all of them, and
+/// each part finds its records alone. Keys of all parts are read with one batch in each.
 #[test]
 fn a_load_is_split_and_a_multi_get_gathered() {
     let pools = parts_over([MEM, TCP, SHM]);
@@ -198,8 +199,8 @@ fn a_load_is_split_and_a_multi_get_gathered() {
     assert!(table.metadata_bytes() > 0 && table.memory_bytes().unwrap() >= 3 << 16);
 }
 
-/// Promise: a load that fails says which parts are loaded: none when the first that has records
-/// failed, those before it otherwise; and that a part has records is found before any is loaded.
+/// Promise: the error of a failed load says which parts are loaded: none if the first one with
+/// records failed, else those before it. A part that has records is found before any is loaded.
 #[test]
 fn a_load_that_fails_says_what_is_loaded() {
     let pools = parts_over([MEM, MEM, MEM]);
@@ -214,7 +215,7 @@ fn a_load_that_fails_says_what_is_loaded() {
     assert!(matches!(error.kind_in_pool(), ErrorKind::Load(_)), "{told}");
     assert!(told.starts_with("part 0 of table 't', in mem:: "), "{told}");
     assert_eq!(super::records_of(&loaded), []);
-    // What does not ascend over a bound is seen as well.
+    // A sequence that does not ascend across a bound is rejected as well.
     for keys in [[5, 250, 150], [5, 250, 50]] {
         session.drop_table("t").unwrap();
         let loaded = table(&session, LayerKind::Learned, &[100, 200]);
@@ -247,8 +248,8 @@ fn a_load_that_fails_says_what_is_loaded() {
     assert_eq!(super::records_of(&taken), [(250, 7)]);
 }
 
-/// Promise: many operations of one thread are under way at once, on all parts, and each finds what
-/// the one before it on its key has left.
+/// Promise: many operations of one thread run concurrently on all parts, and each sees the effect
+/// of the previous one on its key.
 #[test]
 fn futures_of_all_parts_go_on_together() {
     for layer in [LayerKind::Learned, LayerKind::Xstore, LayerKind::Rpc] {
@@ -268,7 +269,7 @@ fn futures_of_all_parts_go_on_together() {
         };
         let mut done_count = 0;
         for key in 0..300 {
-            tasks.make_room(session.completions(), |()| done_count += 1);
+            tasks.run_until_vacant(session.completions(), |()| done_count += 1);
             match tasks.spawn(work(key)) {
                 Ok(None) => {}
                 Ok(Some(())) => done_count += 1,
@@ -284,7 +285,7 @@ fn futures_of_all_parts_go_on_together() {
     }
 }
 
-/// Promise: threads with sessions of their own find each other's writes, in every part.
+/// Promise: threads with their own sessions see each other's writes in every part.
 #[test]
 fn sessions_of_several_threads_share_the_table() {
     let pools = parts_over([SHM, TCP]);
@@ -311,7 +312,7 @@ fn sessions_of_several_threads_share_the_table() {
     assert_eq!(count, expected.len());
 }
 
-/// Promise: options of a session hold in each part: a budget is kept in each, and told in sum.
+/// Promise: session options apply to each part: a budget is kept in each, and the sum is returned.
 #[test]
 fn a_metadata_budget_is_one_for_each_part() {
     let options = PoolOptions {

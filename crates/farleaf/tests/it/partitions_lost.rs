@@ -1,4 +1,4 @@
-//! A server of a table over several pools is lost (rule O7 of docs/partitions.md).
+//! Loss of a server of a table over several pools.
 
 use farleaf::{
     ErrorKind, LayerKind, PartitionError, PartitionedPool, PartitionedSession, TableOptions,
@@ -7,7 +7,7 @@ use farleaf_node::{ShmNode, TcpListenOptions};
 
 use crate::partitions::{bounds, of_layer};
 
-/// A node that listens on loopback, and the address of its pool.
+/// Starts a node that listens on loopback, and returns the address of its pool.
 fn node(name: &str) -> (ShmNode, String) {
     let name = format!("part-{name}-{}", std::process::id());
     let mut node = ShmNode::start(&name, 16 << 20, None).expect("a node");
@@ -21,8 +21,9 @@ fn open(addresses: [&str; 2]) -> PartitionedSession {
     pools.session().expect("sessions")
 }
 
-/// Promise (O7): operations on keys of a lost part fail, and say which part; those on other keys go
-/// on, a scan up to the bound, too; and the table cannot be opened, made or dropped meanwhile.
+/// Promise: operations on keys of a lost part fail, and the error names the part. Those on other
+/// keys continue, and a scan up to the bound, too. The table cannot be opened, created or dropped
+/// meanwhile.
 #[test]
 fn keys_of_other_parts_go_on() {
     for layer in [LayerKind::Learned, LayerKind::Xstore, LayerKind::Rpc] {
@@ -66,11 +67,11 @@ fn keys_of_other_parts_go_on() {
         assert!(
             matches!(
                 error.kind(),
-                ErrorKind::Partition(PartitionError::NotTakenBack { .. })
+                ErrorKind::Partition(PartitionError::CreationNotUndone { .. })
             ),
             "{error}"
         );
-        // What the first pool had of it was taken back all the same.
+        // The part that the first pool had created was dropped again.
         let names: Vec<String> = session.sessions()[0]
             .list_tables()
             .unwrap()
@@ -82,7 +83,7 @@ fn keys_of_other_parts_go_on() {
     }
 }
 
-/// Promise: a server that comes again, empty, is one whose part is missing, not an empty part.
+/// Promise: if a server comes back empty, its part is missing, not empty.
 #[test]
 fn a_server_that_comes_again_is_no_empty_part() {
     let (_first, first_address) = node("stays");

@@ -1,5 +1,5 @@
-//! Who makes, opens and drops tables over several pools gets a whole one or is told what is wrong
-//! (rules O1 to O6 of docs/partitions.md).
+//! Creating, opening and dropping tables over several pools: clients get a complete table, or an
+//! error that says what is wrong.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -29,7 +29,7 @@ fn create(session: &PartitionedSession, first_keys: &[u64]) -> Result<(), Error>
     made.map(drop)
 }
 
-/// Why a table cannot be opened; nor dropped, unless it is half there.
+/// Returns the error of opening a table, which cannot be dropped either unless it is incomplete.
 fn refused(session: &PartitionedSession) -> Error {
     let error = session.open_table("t").expect_err("it is refused");
     if !matches!(of(&error), PartitionError::HalfThere { .. }) {
@@ -46,8 +46,8 @@ fn of(error: &Error) -> &PartitionError {
     }
 }
 
-/// Promise (O5): pools in the wrong order, one too few or too many, another pool in the place of
-/// one, and parts of two tables are each told apart; the right ones open it all the while.
+/// Promise: pools in the wrong order, one too few or too many, a wrong pool, and parts of two
+/// tables are each distinguished, while the right pools always open the table.
 #[test]
 fn wrong_pools_are_told_what_is_wrong() {
     let [a, b, c] = three();
@@ -113,8 +113,8 @@ fn wrong_pools_are_told_what_is_wrong() {
     session(&[&fourth, &fifth]).open_table("t").unwrap();
 }
 
-/// Promise (O1): a part is no table by itself, nor the other way round; but it can be looked at,
-/// and dropped when its table's other pools are gone.
+/// Promise: a part is not an ordinary table, nor the other way round. But it can be opened for
+/// inspection, and dropped when the table's other pools are gone.
 #[test]
 fn parts_and_tables_by_themselves_are_told_apart() {
     let [a, b, c] = three();
@@ -147,7 +147,7 @@ fn parts_and_tables_by_themselves_are_told_apart() {
         .unwrap();
     let part = alone.open_part("t").unwrap();
     assert_eq!(part.get(100).unwrap(), Some(7));
-    // What is written beyond a part's range is no record of the table.
+    // A record written beyond a part's range does not belong to the table.
     let first = a.session().unwrap();
     first.open_part("t").unwrap().put(100, 8).unwrap();
     let whole = session(&[&a, &b]).open_table("t").unwrap();
@@ -181,8 +181,8 @@ fn parts_and_tables_by_themselves_are_told_apart() {
     assert_eq!(names, Vec::<String>::new());
 }
 
-/// Promise (O4, O6): what is left of a table that a creator or a dropper did not finish is told so,
-/// listed so, can be dropped, and made again.
+/// Promise: an incomplete table, left by a creator or dropper that did not finish, is reported and
+/// listed as such, and can be dropped and created again.
 #[test]
 fn what_is_half_there_can_be_dropped_and_made_again() {
     for missing in [[0].as_slice(), &[1], &[2], &[1, 2], &[0, 1]] {
@@ -202,7 +202,7 @@ fn what_is_half_there_can_be_dropped_and_made_again() {
         assert_eq!(listed[0].name, "t");
         let found = listed[0].found.as_ref().unwrap_err();
         assert_eq!(found.to_string(), half.to_string());
-        // Making it finds what is left; nothing that was not there before stays.
+        // Creation finds the leftovers, and leaves nothing that was not there before.
         let taken = create(&all, &[100, 200]).unwrap_err();
         assert!(
             matches!(taken.kind_in_pool(), ErrorKind::TableExists { .. }),
@@ -218,7 +218,7 @@ fn what_is_half_there_can_be_dropped_and_made_again() {
     }
 }
 
-/// Promise (O4): a table whose parts cannot all be made is not there at all, and the error names
+/// Promise: a table whose parts cannot all be created does not exist at all, and the error names
 /// the part.
 #[test]
 fn a_table_that_cannot_be_made_whole_is_not_made() {
@@ -244,7 +244,7 @@ fn a_table_that_cannot_be_made_whole_is_not_made() {
     assert!(c.session().unwrap().list_tables().unwrap().is_empty());
     by_itself.open_table("t").unwrap();
 
-    // Nor is one whose options or bounds cannot be.
+    // The same holds for invalid options or bounds.
     let bad = TableOptions {
         slots: 9,
         ..TableOptions::default()
@@ -264,7 +264,8 @@ fn a_table_that_cannot_be_made_whole_is_not_made() {
     assert!(a.session().unwrap().list_tables().unwrap().is_empty());
 }
 
-/// Promise: a pool cannot be two parts, by whatever addresses, and there are two at least.
+/// Promise: a pool cannot have two parts of a table, by whatever addresses, and a table has at
+/// least two parts.
 #[test]
 fn a_pool_is_one_part() {
     let [a, b, _] = three();
@@ -297,8 +298,8 @@ fn a_pool_is_one_part() {
     assert!(session.list_tables().unwrap().is_empty());
 }
 
-/// Promise (O3): of many who make a table of one name at once, in whatever order they name the
-/// pools, at most one makes it, and what stays is whole; so it is while others drop it.
+/// Promise: of many concurrent creators of the same name, with the pools in any order, at most one
+/// succeeds, and the result is complete, also if others drop it concurrently.
 #[test]
 fn makers_and_droppers_leave_a_whole_table_or_none() {
     let [a, b, c] = three();
@@ -343,8 +344,8 @@ fn makers_and_droppers_leave_a_whole_table_or_none() {
     }
 }
 
-/// Promise: a table is listed with its bounds and options, a table by itself is not, and who has a
-/// table open that was dropped is told so by the part.
+/// Promise: tables are listed with their bounds and options, ordinary tables are not listed, and a
+/// client that has a dropped table open gets an error from the part.
 #[test]
 fn tables_are_listed_and_dropped() {
     let pools = parts_over([MEM, EmbeddedFabric::Tcp]);

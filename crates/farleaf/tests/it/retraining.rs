@@ -1,5 +1,4 @@
-//! Tables that are retrained while they are used: whatever they become, nothing is lost, and they
-//! go back to one leaf per get by themselves.
+//! Tables that are retrained while in use: no record is lost, and gets return to one leaf each.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -10,14 +9,14 @@ use farleaf::{
 
 use super::{mapped_retraining_pools, retraining_pools, trained_options};
 
-/// Nothing takes the node longer, but on a host that does a hundred other things.
+/// The node never takes longer, except on a very busy host.
 const TIME_MAX: Duration = Duration::from_mins(1);
 
 fn scattered(index: u64) -> u64 {
     index.wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }
 
-/// Waits until a new session finds the table as it should be.
+/// Waits until a new session finds that the table meets a condition.
 pub(super) fn eventually(
     pool: &Pool,
     what: &str,
@@ -38,7 +37,7 @@ pub(super) fn eventually(
     }
 }
 
-/// Round trips per get of keys that are there.
+/// Returns the round trips per get of present keys.
 fn round_trips(session: &Session, table: &Table, keys: impl Iterator<Item = u64>) -> f64 {
     let before = session.counters(OperationKind::Get);
     for key in keys {
@@ -49,7 +48,7 @@ fn round_trips(session: &Session, table: &Table, keys: impl Iterator<Item = u64>
     (after.cost.round_trips - before.cost.round_trips) as f64 / count as f64
 }
 
-/// Puts keys in an order into an empty table; it goes back to one round trip per get.
+/// Puts keys in this order into an empty table, and checks that gets return to one round trip.
 fn grow(pool: &Pool, options: &TableOptions, keys: impl Iterator<Item = u64> + Clone) {
     let session = pool.session().unwrap();
     let table = session.create_table("t", options).unwrap();
@@ -68,7 +67,8 @@ fn grow(pool: &Pool, options: &TableOptions, keys: impl Iterator<Item = u64> + C
     });
 }
 
-/// Random, ascending and descending keys, from empty, with every kind of leaf and layer.
+/// Promise: tables grow from empty by random, ascending and descending keys, with every kind of
+/// leaf and layer.
 #[test]
 fn tables_grow_from_empty_in_any_order() {
     const COUNT: u64 = 6000;
@@ -85,7 +85,7 @@ fn tables_grow_from_empty_in_any_order() {
     }
 }
 
-/// When a table that has grown is at rest, a short scan reads few leaves.
+/// Promise: after a table has grown and retraining has ended, a short scan reads few leaves.
 #[test]
 fn short_scans_read_few_leaves_at_rest() {
     for layer in [LayerKind::Learned, LayerKind::Rolex] {
@@ -112,7 +112,7 @@ fn short_scans_read_few_leaves_at_rest() {
     }
 }
 
-/// Keys in order, ascending or descending, make full leaves.
+/// Promise: ascending or descending keys make full leaves.
 #[test]
 fn keys_in_order_make_full_leaves() {
     for is_descending in [false, true] {
@@ -129,9 +129,9 @@ fn keys_in_order_make_full_leaves() {
     }
 }
 
-/// Sessions that insert ascending keys together are seldom in order: a key that comes after its
-/// successor does not halve a leaf that is full. (With two threads and no gets between, a moving
-/// window had half-full leaves, and took more than twice its memory.)
+/// Promise: sessions that insert ascending keys together are seldom in order, and a key that
+/// arrives after its successor does not halve a full leaf. (With two threads and no gets between, a
+/// moving window had half-full leaves, and took more than twice its memory.)
 #[test]
 fn keys_that_come_a_little_late_make_full_leaves_too() {
     for pool in retraining_pools(32) {
@@ -147,8 +147,8 @@ fn keys_that_come_a_little_late_make_full_leaves_too() {
     }
 }
 
-/// When descending keys have been retrained, the next ones are put where they are predicted: a line
-/// from 0 to the first key there is would lead them to another leaf.
+/// Promise: after descending keys have been retrained, the next ones are put where they are
+/// predicted: a line from 0 to the first existing key would lead them to another leaf.
 #[test]
 fn keys_below_all_others_are_put_without_a_detour() {
     const FIRST: u64 = u64::MAX / 2;
@@ -158,8 +158,8 @@ fn keys_below_all_others_are_put_without_a_detour() {
         for index in 0..20_000 {
             table.put(FIRST - index * 9, index).unwrap();
         }
-        // One leaf that was split off behind the last retraining is too little for another one; of
-        // ten there is one, when the table is at rest then.
+        // One leaf that was split after the last retraining does not cause another one; ten leaves
+        // do, after which the table settles.
         let (next, grown_at) = (Cell::new(20_000), Cell::new(None));
         eventually(&pool, "every leaf is trained", |_, table, stats| {
             let is_trained = stats.leaves == stats.trained_leaves;
@@ -185,7 +185,7 @@ fn keys_below_all_others_are_put_without_a_detour() {
     }
 }
 
-/// What deletes leave underfull is merged, and its memory comes back.
+/// Promise: leaves that deletes leave underfull are merged, and their memory is freed.
 #[test]
 fn deleted_keys_give_their_memory_back() {
     const COUNT: u64 = 60_000;
@@ -207,10 +207,10 @@ fn deleted_keys_give_their_memory_back() {
     }
 }
 
-/// Small pools that are full, and in which most is deleted then, have room again, all of four but
-/// one at the most: what is retrained takes as much room as there is, and what it leaves is reused
-/// however often it has failed before. All keep every record. (Why not every pool has room: "A full
-/// pool" in docs/retraining.md.)
+/// Promise: small full pools have free memory again after most records are deleted, at least three
+/// of four. Retraining takes as much memory as there is, and what it frees is reused however often
+/// it has failed before. All pools keep every record. (For pools without free memory see *A full
+/// pool* in docs/explanation/retraining.md.)
 #[test]
 fn full_pools_have_room_again() {
     let pools: Vec<_> = [6, 6]
@@ -246,8 +246,8 @@ fn full_pools_have_room_again() {
     }
 }
 
-/// Fills a pool with a table and deletes nine tenths of it. Returns the keys that are left, in
-/// order, and how many bytes were in use.
+/// Fills a pool with a table and deletes nine tenths of it. Returns the remaining keys, in order,
+/// and the bytes that were in use.
 fn fill_and_delete(pool: &Pool) -> (Vec<u64>, u64) {
     let session = pool.session().unwrap();
     let table = session.create_table("t", &TableOptions::default()).unwrap();
@@ -271,8 +271,8 @@ fn fill_and_delete(pool: &Pool) -> (Vec<u64>, u64) {
     (left, used)
 }
 
-/// A scan that pauses between two records goes on where it was, whatever has become meanwhile of
-/// the leaf that it would have read next: moved, and its memory reused.
+/// Promise: a scan that pauses between two records continues where it was, even if the leaf that it
+/// would have read next has been moved and its memory reused.
 #[test]
 fn a_scan_goes_on_after_its_leaves_were_moved() {
     const COUNT: u64 = 30_000;
@@ -305,7 +305,7 @@ fn a_scan_goes_on_after_its_leaves_were_moved() {
     }
 }
 
-/// A window of keys that moves on needs no more memory for it.
+/// Promise: a moving window of keys does not take more and more memory.
 #[test]
 fn a_moving_window_does_not_grow() {
     const WINDOW: u64 = 20_000;
@@ -329,8 +329,8 @@ fn a_moving_window_does_not_grow() {
     }
 }
 
-/// Sessions of several threads that split, read and delete in the same leaves while these are
-/// moved see every write of theirs.
+/// Promise: several threads that split, read and delete in the same leaves while these are moved
+/// see all their own writes.
 #[test]
 fn threads_are_not_disturbed() {
     const THREAD_COUNT: u64 = 3;
@@ -369,8 +369,7 @@ fn work(pool: &Pool, thread: u64) {
     }
 }
 
-/// Of a node without retraining, nothing is retrained; of one thread more than there can be, the
-/// error says so.
+/// Promise: a node without retraining retrains nothing, and too many threads are an error.
 #[test]
 fn retraining_can_be_switched_off() {
     for pool in super::pools(32) {

@@ -1,18 +1,18 @@
-//! What lesser rights do not give, and what they do not break.
+//! Operations that lesser rights do not allow, and that must not break sessions.
 
 use farleaf::{ConnectOptions, ErrorKind, Pool, Secret, Session, TableOptions};
+use farleaf_base::NodeId;
 use farleaf_executor::block_on;
 use farleaf_fabric::tcp::TcpClient;
 use farleaf_fabric::{Batch, BatchErrorKind, Control, Endpoint};
 use farleaf_node::{ShmNode, TcpListenOptions};
-use farleaf_region::catalog::root_addr;
-use farleaf_region::layout::SUPERBLOCK_SIZE_WORDS;
-use farleaf_region::{RegionLayout, Superblock};
-use farleaf_types::NodeId;
+use farleaf_pool::catalog::root_addr;
+use farleaf_pool::layout::SUPERBLOCK_SIZE_WORDS;
+use farleaf_pool::{NodeLayout, Superblock};
 
 const SECRET: &str = "the secret of the rights";
 
-/// A node with a table in it, and its address.
+/// Starts a node with a table in it, and returns its address.
 fn node(name: &str) -> (ShmNode, String) {
     let name = format!("{name}-{}", std::process::id());
     let mut node = ShmNode::start(&name, 32 << 20, None).expect("a node");
@@ -27,7 +27,7 @@ fn node(name: &str) -> (ShmNode, String) {
     (node, address)
 }
 
-/// What lets in for some rights.
+/// Returns options with a key that grants these rights.
 fn options(rights: &str) -> ConnectOptions {
     let secret = Secret::from_text(SECRET).expect("long enough");
     let rights = rights.parse().expect("rights");
@@ -44,8 +44,8 @@ fn open(address: &str, rights: &str) -> Session {
     pool.session().expect("a session")
 }
 
-/// Promise (F7): a change of the catalog that is refused changes nothing and breaks no session:
-/// what the rights do give goes on.
+/// Promise (FABRIC-7): a rejected change of the catalog changes nothing and does not break the
+/// session: allowed operations continue.
 #[test]
 fn a_refused_table_change_leaves_the_session_as_it_was() {
     let (_node, address) = node("refused");
@@ -67,8 +67,8 @@ fn a_refused_table_change_leaves_the_session_as_it_was() {
     }
 }
 
-/// Promise (F7): who may only write cannot drop or make a table behind the lock's back, by verbs of
-/// his own; the root of a table he may swap, which loads do.
+/// Promise (FABRIC-7): a client with only the right `write` cannot drop or create a table by its
+/// own verbs, bypassing the lock. It can swap a table's root, because loads do that.
 #[test]
 fn writers_do_not_reach_the_catalog() {
     let (node, address) = node("catalog");
@@ -78,13 +78,13 @@ fn writers_do_not_reach_the_catalog() {
     let run = |batch: &mut Batch| block_on(endpoint.execute(batch), endpoint.completions());
     let mut batch = Batch::new();
     let read = batch.read(
-        RegionLayout::superblock_addr(NodeId(0)),
+        NodeLayout::superblock_addr(NodeId(0)),
         SUPERBLOCK_SIZE_WORDS,
     );
     run(&mut batch).expect("a read");
     let words = batch.words(read).try_into().expect("whole");
     let superblock = Superblock::decode(&words, node.size_bytes()).expect("a superblock");
-    let layout = RegionLayout {
+    let layout = NodeLayout {
         node: NodeId(0),
         superblock,
     };

@@ -1,4 +1,4 @@
-//! Pools of several nodes (U1 to U5, V1 to V6).
+//! Pools of several nodes.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -9,29 +9,29 @@ use farleaf::{
     ConnectOptions, EmbeddedFabric, ErrorKind, LayerKind, NodeInfo, NodeState, Pool, PoolOptions,
     Rights, Table, TableOptions, retrain_policy,
 };
+use farleaf_base::{NodeId, WordAddr};
 use farleaf_executor::block_on;
 use farleaf_fabric::tcp::{JoinRequest, TcpClient, TcpEndpoint};
 use farleaf_fabric::{Batch, BatchError, Control, Endpoint};
 use farleaf_node::{GuestNode, GuestOptions, HomeOptions, ShmNode, TcpListenOptions};
-use farleaf_types::{NodeId, WordAddr};
 
-/// Of the home and each guest.
+/// Memory of the home and of each guest in bytes.
 pub(crate) const SIZE_BYTES: u64 = 48 << 20;
-/// Shorter than anybody should need who is alive.
+/// Longer than a live node needs to reply.
 pub(crate) const LOST_AFTER: Duration = Duration::from_secs(10);
 
 pub(crate) fn listen() -> TcpListenOptions {
     TcpListenOptions::at(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
 }
 
-/// The nodes of a pool, all in this process.
+/// Nodes of a pool, all in this process.
 pub(crate) struct Nodes {
-    /// As long as it lives, it serves.
+    /// Serves as long as this field lives.
     _home: ShmNode,
     pub(crate) address: String,
 }
 
-/// A home on loopback, that reaches its guests this way.
+/// Returns options for a home on loopback that connects to its guests with these options.
 pub(crate) fn home_options(connect: &ConnectOptions, lost_after: Duration) -> HomeOptions {
     HomeOptions {
         address: "127.0.0.1:0".to_owned(),
@@ -79,7 +79,7 @@ impl Nodes {
     }
 }
 
-/// Waits for the pool's nodes to be as they should.
+/// Waits until the pool's nodes meet a condition.
 pub(crate) fn wait_for(
     pool: &Pool,
     what: &str,
@@ -101,12 +101,13 @@ pub(crate) fn active_count(nodes: &[NodeInfo]) -> usize {
     active.count()
 }
 
-/// A home with two guests, and a table of `count` records on all of them.
+/// Returns a home with two guests, and a table of `count` records on all of them.
 pub(crate) fn loaded(count: u64) -> (Nodes, [GuestNode; 2], Pool, Table) {
     loaded_as(LayerKind::Learned, count)
 }
 
-/// The same, found by this layer.
+/// Returns a home with two guests, and a table of `count` records with this search layer on all of
+/// them.
 pub(crate) fn loaded_as(layer: LayerKind, count: u64) -> (Nodes, [GuestNode; 2], Pool, Table) {
     let nodes = Nodes::home_alone();
     let guests = [nodes.guest(), nodes.guest()];
@@ -123,7 +124,7 @@ pub(crate) fn loaded_as(layer: LayerKind, count: u64) -> (Nodes, [GuestNode; 2],
     (nodes, guests, pool, table)
 }
 
-/// Not on a line, so that there are models enough.
+/// Returns keys that are not on a line, so that the table has several models.
 pub(crate) fn key(number: u64) -> u64 {
     number * 10 + (number / 1000) * (number / 1000) * 40
 }
@@ -132,8 +133,8 @@ fn is_lost(error: &farleaf::Error) -> bool {
     matches!(error.kind(), ErrorKind::NodeLost { .. })
 }
 
-/// Promise: a pool is opened by the address of any of its nodes, and holds a table as one node
-/// would; its runs are on all nodes, evenly.
+/// Promise: a pool is opened by the address of any of its nodes, and its tables work as on one
+/// node; their runs are spread evenly over all nodes.
 #[test]
 fn a_table_is_spread_over_all_nodes() {
     let (_nodes, guests, pool, table) = loaded(400_000);
@@ -171,8 +172,8 @@ fn a_table_is_spread_over_all_nodes() {
     );
 }
 
-/// Promise: statistics of a table with a lost node tell which keys are lost, and of the others what
-/// they tell of a whole table. `found`: which records could be read, in order.
+/// Promise: statistics of a table with a lost node report the lost keys, and describe the rest like
+/// a complete table. `found` has the records in order, and whether each could be read.
 fn check_stats(table: &Table, found: &[(u64, bool)]) {
     let stats = table.stats().expect("what is left can be looked at");
     assert!(stats.sound, "{stats:?}");
@@ -192,8 +193,9 @@ fn check_stats(table: &Table, found: &[(u64, bool)]) {
     assert!(stats.lost.iter().all(|range| range.node == node));
 }
 
-/// Promise (U4): when a node is lost, what was on it is an error that says so, within the stated
-/// time; all other keys can be read and written; a node that comes back is empty, and another one.
+/// Promise: when a node is lost, operations on its keys return an error that says so within the
+/// stated time, and all other keys can be read and written. A node that comes back is empty and has
+/// another number.
 #[test]
 fn a_lost_node_takes_its_keys_and_no_others() {
     let (nodes, [first, _second], pool, table) = loaded(300_000);
@@ -267,13 +269,13 @@ fn a_lost_node_takes_its_keys_and_no_others() {
     );
 }
 
-/// Promise (U4): of a table whose writes are calls, too, a key on a lost node is an error that says
-/// so, read or written, and all other keys can be read and written.
+/// Promise: tables whose writes are calls behave the same: reading or writing a key on a lost node
+/// returns an error that says so. All other keys can be read and written.
 #[test]
 fn a_call_that_needs_a_lost_node_says_so() {
     const COUNT: u64 = 300_000;
     let (_nodes, [first, _second], pool, table) = loaded_as(LayerKind::Xstore, COUNT);
-    // The node makes its tree while all leaves are there.
+    // The node builds its tree while all leaves are there.
     table.put(key(0), 0).expect("a call");
     drop(first);
     wait_for(&pool, "one is lost", |nodes| {
@@ -305,17 +307,18 @@ pub(crate) fn client(address: &str) -> TcpClient {
     TcpClient::connect(address, &ConnectOptions::default()).expect("a node")
 }
 
-/// Adds to a word behind what a region needs for itself, over an endpoint to one node; what it was.
+/// Adds to a word behind the memory that a node needs for itself, over an endpoint of one node;
+/// returns the previous value.
 pub(crate) fn add_far(endpoint: &TcpEndpoint) -> Result<u64, BatchError> {
     let mut batch = Batch::new();
-    let last = endpoint.region_word_count(NodeId(0)).expect("there is one") - 1;
+    let last = endpoint.memory_word_count(NodeId(0)).expect("there is one") - 1;
     let slot = batch.fetch_add(WordAddr::new(NodeId(0), last), 1);
     block_on(endpoint.execute(&mut batch), endpoint.completions())?;
     Ok(batch.previous(slot))
 }
 
-/// Promise (V3, F6): a session that the home has fenced writes nothing at a guest any more, neither
-/// over a connection that it has nor over a new one; a guest registers none.
+/// Promise (FABRIC-6): a session that the home has fenced writes nothing at a guest any more,
+/// neither over an existing connection nor over a new one; a guest registers no sessions.
 #[test]
 fn a_guest_bars_whom_the_home_has_fenced() {
     let nodes = Nodes::home_alone();
@@ -336,7 +339,7 @@ fn a_guest_bars_whom_the_home_has_fenced() {
     let fenced = administrator.fence_session(first, &mut |_| ());
     fenced.expect("an administrator may");
     add_far(&endpoint).expect_err("it is fenced");
-    // Nobody is let in under a name that is not his, be he an administrator.
+    // Even an administrator cannot use a session of another process.
     let stranger = client(&guest.network_address().to_string());
     let fourth = home.register_session().expect("a session");
     let refused = stranger.endpoint(Some(fourth)).expect_err("not its own");
@@ -344,7 +347,7 @@ fn a_guest_bars_whom_the_home_has_fenced() {
         refused.to_string().contains("without the pass"),
         "{refused}"
     );
-    // Nor twice; and who hangs up ends no session.
+    // A session cannot connect twice, and closing a connection ends no session.
     let twin = client(&guest.network_address().to_string()).with_sessions_of(&home);
     let held = twin.endpoint(Some(fourth)).expect("it is its own");
     let refused = at_guest.endpoint(Some(fourth)).expect_err("it is in use");
@@ -360,7 +363,8 @@ fn a_guest_bars_whom_the_home_has_fenced() {
     }
     let refused = at_guest.endpoint(Some(first)).expect_err("for ever");
     assert!(refused.to_string().contains("fenced"), "{refused}");
-    // One that never had a connection there is barred, too, and others are not. It has its pass.
+    // A session that never had a connection there is barred, too, although it has a pass; others
+    // are not.
     let third = home.register_session().expect("a session");
     let fenced = administrator.fence_session(second, &mut |_| ());
     fenced.expect("an administrator may");
@@ -370,8 +374,7 @@ fn a_guest_bars_whom_the_home_has_fenced() {
     assert_eq!(add_far(&endpoint).expect("it may"), 1, "once");
 }
 
-/// Promise: only administrators take nodes in, let them drain, or give them up; and only what can
-/// be is done.
+/// Promise: only administrators add, drain or give up nodes, and only possible changes are made.
 #[test]
 fn nodes_are_administered_by_administrators() {
     let nodes = Nodes::home_alone();
@@ -403,9 +406,9 @@ fn nodes_are_administered_by_administrators() {
     pool.set_node_state(1, NodeState::Draining)
         .expect("it drains");
     pool.set_node_state(1, NodeState::Active).expect("or not");
-    let join_by = |region_id, size_bytes, address: &str, serves_verbs| {
+    let join_by = |memory_id, size_bytes, address: &str, serves_verbs| {
         let request = JoinRequest {
-            region_id,
+            memory_id,
             size_bytes,
             wanted: NodeId(0),
             address: address.to_owned(),
@@ -422,14 +425,14 @@ fn nodes_are_administered_by_administrators() {
             }
         }
     };
-    let join = |region_id, size_bytes, address| join_by(region_id, size_bytes, address, false);
+    let join = |memory_id, size_bytes, address| join_by(memory_id, size_bytes, address, false);
     let of_two_kinds = join_by(5, SIZE_BYTES, "127.0.0.1:9", true);
     let told = "start all nodes with --verbs, or none";
     assert!(of_two_kinds.contains(told), "{of_two_kinds}");
     assert!(join(1, 1, "127.0.0.1:9").contains("too small"));
     assert!(join(2, SIZE_BYTES, "").contains("1 to 88 bytes"));
     assert!(join(3, SIZE_BYTES, "127.0.0.1:9").contains("cannot reach it"));
-    assert!(join(4, SIZE_BYTES, &nodes.address).contains("another region answers"));
+    assert!(join(4, SIZE_BYTES, &nodes.address).contains("another node answers"));
     let alone = Pool::embedded(&PoolOptions {
         fabric: EmbeddedFabric::Tcp,
         size_bytes: 8 << 20,
@@ -442,8 +445,8 @@ fn nodes_are_administered_by_administrators() {
     assert!(refused.contains("--pool"));
 }
 
-/// Promise: a split stays on its leaf's node while there is room, whichever nodes a session has
-/// split on before. (It took whatever it had leased anywhere.)
+/// Promise: a split stays on its leaf's node while that has free memory, whichever nodes a session
+/// has split on before. (It used memory leased on any node.)
 #[test]
 fn splits_stay_on_their_nodes() {
     let pool = Pool::embedded(&PoolOptions {
@@ -457,7 +460,7 @@ fn splits_stay_on_their_nodes() {
     let table = table.expect("a table");
     let records = (0..400_000).map(|number| (key(number), number));
     table.bulk_load(records, |_| {}).expect("it fits");
-    // How many leaves there are, and how often the next one is on another node.
+    // The number of leaves, and how often the next one is on another node.
     let survey = || {
         let (mut leaf_count, mut change_count, mut last) = (0, 0, None);
         let visit = |leaf: &farleaf::LeafReport| {
@@ -479,9 +482,9 @@ fn splits_stay_on_their_nodes() {
     assert_eq!(changes, run_changes, "every split stayed where it was");
 }
 
-/// Promise (V5): who may have looked at a node between two times that it was to drain is waited for
-/// the second time. (The first time's sequence number was taken for the second, too, unless the
-/// home looked in between.)
+/// Promise: if a node is drained, kept and drained again, the second drain waits for sessions that
+/// may have read the node in between. (The first drain's sequence number was used for the second,
+/// too, unless the home polled in between.)
 #[test]
 fn draining_begins_anew_when_a_node_was_kept() {
     let nodes = Nodes::home_alone();
@@ -492,7 +495,7 @@ fn draining_begins_anew_when_a_node_was_kept() {
     let session = pool.session().expect("a session");
     let table = session.create_table("t", &TableOptions::default());
     table.expect("a table").put(1, 2).expect("a put");
-    // An operation that is under way until it is told otherwise.
+    // Starts an operation that continues until it is stopped.
     let held = || {
         let (begun, has_begun) = std::sync::mpsc::channel();
         let (release, released) = std::sync::mpsc::channel::<()>();
@@ -510,7 +513,7 @@ fn draining_begins_anew_when_a_node_was_kept() {
         (release, thread)
     };
     let set = |state| pool.set_node_state(1, state).expect("it may be so");
-    // Longer than the home's agent needs to look, and the process to publish.
+    // Longer than the home's agent needs to poll, and the process to publish.
     let looks = || std::thread::sleep(Duration::from_millis(300));
     let state = || pool.nodes().expect("the home is there")[1].state;
     let first = held();
@@ -531,14 +534,14 @@ fn draining_begins_anew_when_a_node_was_kept() {
     }
 }
 
-/// Promise: what is lost keeps nobody from retraining and draining the rest. (A retraining beside
-/// a lost model failed for ever, as it could not link the leaf to the left anew.)
+/// Promise: a lost node does not prevent retraining and draining the rest. (Retraining beside a
+/// lost model always failed, because it could not relink the leaf to the left.)
 #[test]
 fn a_node_is_drained_after_another_was_lost() {
     let (_nodes, _guests, pool, table) = loaded(400_000);
     pool.set_node_state(1, NodeState::Lost)
         .expect("it is given up");
-    // U4: before this process has seen it, it may still write there.
+    // Before this process has seen the loss, it may still write there.
     wait_for(&pool, "it is lost", |nodes| {
         nodes.iter().any(|node| node.state == NodeState::Lost)
     });

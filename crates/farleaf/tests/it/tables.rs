@@ -1,4 +1,4 @@
-//! Tables of a pool: making, finding, dropping; and pools that are full.
+//! Creating, opening and dropping tables of a pool; and full pools.
 
 use std::pin::pin;
 use std::task::{Context, Waker};
@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use farleaf::{EmbeddedFabric, Error, ErrorKind, LayerKind, Pool, PoolOptions, TableOptions};
 use farleaf_executor::block_on;
-use farleaf_region::RegionError;
-use farleaf_region::catalog::TABLE_COUNT_MAX;
+use farleaf_pool::PoolError;
+use farleaf_pool::catalog::TABLE_COUNT_MAX;
 
 fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let started = Instant::now();
@@ -131,8 +131,8 @@ fn addresses_that_are_none_are_refused() {
     assert!(error.to_string().contains("farleaf serve"), "{error}");
 }
 
-/// D7: whoever has a dropped table open is told, and its memory is free soon, even though one
-/// session that has it open does nothing.
+/// Promise (LEAF-7): sessions that have a dropped table open get an error, and its memory is soon
+/// free, even if one of these sessions is idle.
 #[test]
 fn a_dropped_table_is_told_of_and_its_memory_comes_back() {
     for pool in super::pools(64) {
@@ -164,7 +164,7 @@ fn a_dropped_table_is_told_of_and_its_memory_comes_back() {
     }
 }
 
-/// Tries until dropped tables' memory is free.
+/// Retries until dropped tables' memory is free.
 fn when_there_is_room<T>(attempt: impl Fn() -> Result<T, Error>) -> T {
     let started = Instant::now();
     loop {
@@ -179,16 +179,17 @@ fn when_there_is_room<T>(attempt: impl Fn() -> Result<T, Error>) -> T {
     }
 }
 
-/// What the catalog says when it has no place: how many of its places are those of dropped tables.
+/// Returns how many entries of a full catalog belong to dropped tables, from the error.
 fn dropped_count_when_full(error: &Error) -> u64 {
     match error.kind() {
-        ErrorKind::Full(RegionError::CatalogFull { dropped_count, .. }) => *dropped_count,
+        ErrorKind::Full(PoolError::CatalogFull { dropped_count, .. }) => *dropped_count,
         _ => panic!("{error}"),
     }
 }
 
-/// A full catalog refuses at once, and loses nothing; whoever makes and drops tables faster than
-/// their places come back waits for them, and is not refused. (It was: `node_death` found it.)
+/// Promise: a full catalog rejects tables at once, and loses nothing. Clients that create and drop
+/// tables faster than entries become free wait for them and do not fail. (They did: `node_death`
+/// found it.)
 #[test]
 fn a_full_catalog_refuses_and_the_places_of_dropped_tables_are_waited_for() {
     for pool in super::pools(64) {
@@ -218,8 +219,8 @@ fn a_full_catalog_refuses_and_the_places_of_dropped_tables_are_waited_for() {
     }
 }
 
-/// D7: an operation that does not go on keeps the places of what was dropped since it began. Who
-/// wants one is told so, after a while.
+/// Promise (LEAF-7): a stalled operation keeps the entries of tables dropped since it began in use,
+/// and creating a table then returns an error after a while.
 #[test]
 fn a_catalog_that_waits_for_an_operation_says_so() {
     let options = PoolOptions {
@@ -248,10 +249,10 @@ fn a_catalog_that_waits_for_an_operation_says_so() {
     create(TABLE_COUNT_MAX).unwrap();
 }
 
-/// Chunks go from table to table, of other leaf sizes too, for as long as one likes.
+/// Promise: chunks move from table to table, also of other leaf sizes, any number of times.
 #[test]
 fn memory_is_used_again_and_again() {
-    // Eight MiB beside what is kept for retraining.
+    // Eight MiB besides the reserve for retraining.
     for pool in super::pools(9) {
         let session = pool.session().unwrap();
         for round in 0..30 {
@@ -268,7 +269,7 @@ fn memory_is_used_again_and_again() {
     }
 }
 
-/// A full pool refuses the insert that needs a split and nothing else; the table stays whole.
+/// Promise: a full pool rejects only inserts that need a split; the table stays intact.
 #[test]
 fn a_full_pool_refuses_and_the_table_stays_whole() {
     for pool in super::mapped_pools(2) {

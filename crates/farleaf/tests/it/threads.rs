@@ -7,8 +7,8 @@ use farleaf::{Pool, Swap, TableOptions};
 
 const THREAD_COUNT: u64 = 4;
 
-/// Each thread owns the keys of its residue class and must always find what it wrote last; all
-/// split the same leaves.
+/// Promise: each thread owns the keys of its residue class and always finds what it wrote last,
+/// while all split the same leaves.
 #[test]
 fn threads_that_split_the_same_leaves_lose_nothing() {
     for options in super::each_layer() {
@@ -53,7 +53,7 @@ fn work(pool: &Pool, thread: u64) {
     }
 }
 
-/// A counter that all threads advance by compare-and-swap counts every success once.
+/// Promise: a counter that all threads advance by compare-and-swap counts every success once.
 #[test]
 fn compare_and_swap_is_atomic() {
     for pool in super::pools(8) {
@@ -84,7 +84,8 @@ fn compare_and_swap_is_atomic() {
     }
 }
 
-/// D9: scans beside writers meet every key that is there throughout, once, in order.
+/// Promise (LEAF-9): scans beside writers return every key that is there throughout, once, in
+/// order.
 #[test]
 fn scans_beside_writers_miss_nothing_that_stays() {
     for options in super::each_layer() {
@@ -119,7 +120,8 @@ fn scans_beside_writers_miss_nothing_that_stays() {
     }
 }
 
-/// Many operations of one session under way on one thread see each other's locks and wait.
+/// Promise: many concurrent operations of one session on one thread see each other's locks and
+/// wait.
 #[test]
 fn operations_of_one_session_interleave() {
     let pool = Pool::open("mem:").unwrap();

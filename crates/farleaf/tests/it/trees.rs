@@ -1,4 +1,4 @@
-//! Tables with a tree: what each search layer reads to find a leaf, and what it keeps.
+//! Tables with a tree: what each search layer reads to find a leaf, and what it caches.
 
 use farleaf::{
     EmbeddedFabric, LayerKind, OperationKind, Pool, PoolOptions, Session, SessionOptions, Swap,
@@ -28,7 +28,7 @@ fn loaded(pool: &Pool, layer: LayerKind) -> (Session, Table) {
     (session, table)
 }
 
-/// Round trips of a get on average.
+/// Returns the average round trips of a get.
 fn round_trips(session: &Session, table: &Table, keys: impl Iterator<Item = u64>) -> f64 {
     let before = session.counters(OperationKind::Get);
     keys.for_each(|key| assert!(table.get(key).unwrap().is_some(), "key {key}"));
@@ -37,8 +37,8 @@ fn round_trips(session: &Session, table: &Table, keys: impl Iterator<Item = u64>
     trips as f64 / (after.operations - before.operations) as f64
 }
 
-/// Promise: 6,700 leaves under nodes of 45 entries make three levels: `fg` reads them all,
-/// `rf-tree` none, `sherman` none once it has met them, and `cell` the lowest.
+/// Promise: 6,700 leaves under nodes of 45 entries make three levels. `fg` reads them all,
+/// `rf-tree` none, `sherman` none once they are cached, and `cell` the lowest.
 #[test]
 fn a_get_costs_what_the_layer_does_not_keep() {
     for (layer, at_first, then) in [
@@ -59,9 +59,9 @@ fn a_get_costs_what_the_layer_does_not_keep() {
     }
 }
 
-/// Promise: `cell` keeps no node of the lowest level, so what it keeps of the level above must not
-/// stay old, or each get of the nodes that have split would follow a link for ever. When it has
-/// met them, one by one or many at once, its gets cost what they did.
+/// Promise: `cell` does not cache nodes of the lowest level. Its cached nodes of the level above
+/// must be refreshed, or each get through nodes that have split would follow a link forever. After
+/// it has met such nodes, one by one or many at once, gets cost the same as before.
 #[test]
 fn what_led_to_a_node_that_has_split_is_read_anew() {
     for is_many in [false, true] {
@@ -83,7 +83,7 @@ fn what_led_to_a_node_that_has_split_is_read_anew() {
                 }
             }
         }
-        // What was forgotten last is read anew by the next that needs it.
+        // The node that was evicted last is read again by the next get that needs it.
         round_trips(&session, &old, keys.iter().copied());
         let links = |session: &Session| session.counters(OperationKind::Get).cost.links;
         let before = links(&session);
@@ -93,9 +93,8 @@ fn what_led_to_a_node_that_has_split_is_read_anew() {
     }
 }
 
-/// Promise (I3): what one session splits, others find listed, and none is left out: a session that
-/// comes later needs no link, but as many as an older copy of its process costs before it is
-/// replaced.
+/// Promise: other sessions find all leaves that one session's splits create listed. A later session
+/// follows only as many links as an older cache of its process allows before it is replaced.
 #[test]
 fn splits_are_listed_for_everybody() {
     for layer in super::TREES {
@@ -124,8 +123,9 @@ fn splits_are_listed_for_everybody() {
     }
 }
 
-/// Promise: a session of `rf-tree` that had to follow more links than it allows takes a newer copy
-/// of the tree, once for all sessions of its process, and needs no link after that.
+/// Promise: a session of `rf-tree` that has followed more links than allowed takes a newer cache of
+/// the tree, and follows no links after that. The cache is read once for all sessions of its
+/// process.
 #[test]
 fn a_cache_that_costs_links_is_replaced() {
     let pool = pool();
@@ -148,7 +148,7 @@ fn a_cache_that_costs_links_is_replaced() {
     assert!((round_trips(&session, &old, keys()) - 1.0).abs() < 1e-9);
 }
 
-/// Promise: `sherman` never holds more than its budget, and answers right under the smallest.
+/// Promise: `sherman` never holds more than its budget, and is correct under the smallest.
 #[test]
 fn a_cache_of_nodes_keeps_to_its_budget() {
     let pool = pool();
@@ -171,9 +171,9 @@ fn a_cache_of_nodes_keeps_to_its_budget() {
     assert!(costs.is_sorted_by(|less, more| less > more), "{costs:?}");
 }
 
-/// Promise (I3): a put that splits a leaf takes two round trips as in any table, and two more to
-/// list the new one, where the session knows the node: also one that it has made itself. (It went
-/// by the old one, and two round trips more.)
+/// Promise: a put that splits a leaf takes two round trips as in any table. It takes two more to
+/// list the new leaf if the session knows the node, also one that it has created itself. (It used
+/// the old node, which took two more round trips.)
 #[test]
 fn a_split_is_listed_in_two_round_trips() {
     for layer in [LayerKind::RfTree, LayerKind::Sherman] {
@@ -194,9 +194,9 @@ fn a_split_is_listed_in_two_round_trips() {
     }
 }
 
-/// Promise (H2, D9): threads that count up one key lose no count, whichever layer finds it, over
-/// the network, too; leaves are handed over with `sherman` alone (whether they are depends on how
-/// threads meet here; the simulator's `hand_over` sees to it that they do).
+/// Promise (LEAF-9): threads that increment one key lose no increment, with every search layer,
+/// also over the network. Locks are handed over with `sherman` alone. (Whether they are depends on
+/// timing here; the simulator's profile `hand_over` ensures that they are.)
 #[test]
 fn writers_of_a_process_lose_nothing_to_each_other() {
     const THREAD_COUNT: u64 = 6;
@@ -241,8 +241,9 @@ fn writers_of_a_process_lose_nothing_to_each_other() {
     }
 }
 
-/// Promise: links are counted with the operation that follows them, a round trip each: of leaves
-/// for a copy of the tree that is old, none where the tree is read each time; and retries apart.
+/// Promise: links are counted with the operation that follows them, one round trip each: links of
+/// leaves if the cache of the tree is old, none if the tree is read each time; retries are counted
+/// separately.
 #[test]
 fn links_are_counted_with_the_operations_that_follow_them() {
     for layer in super::TREES {
@@ -278,14 +279,14 @@ fn links_are_counted_with_the_operations_that_follow_them() {
             // Cached nodes of the upper level have split, too.
             _ => assert!(link_count >= of_leaves, "{link_count} {of_leaves}"),
         }
-        // What lists leaves is read each time.
+        // The nodes that list the leaves are read each time.
         let is_listed = matches!(layer, LayerKind::Fg | LayerKind::Cell);
         assert_eq!(of_leaves > 100, !is_listed, "{of_leaves}");
     }
 }
 
-/// Promise: a link of inner nodes counts like one of leaves: who starts from a root that has split
-/// follows one, and starts from the new root the next time.
+/// Promise: a link between inner nodes counts like one between leaves: a session that starts from a
+/// root that has split follows one, and starts from the new root the next time.
 #[test]
 fn a_link_of_inner_nodes_is_counted() {
     let pool = pool();
@@ -306,7 +307,7 @@ fn a_link_of_inner_nodes_is_counted() {
         (cost.round_trips, cost.links)
     };
     assert_eq!(get(119_000), (2, 0));
-    // Until there is a level more.
+    // Until the tree has one more level.
     let mut keys = (0..).filter(|key| key % 1000 != 0);
     let mut trip_count = 2;
     while trip_count == 2 {
@@ -315,7 +316,7 @@ fn a_link_of_inner_nodes_is_counted() {
         table.get(0).unwrap();
         trip_count = session.last_cost().round_trips;
     }
-    // The old root, its sibling, the leaf; and where the new root is.
+    // The old root, its sibling and the leaf, and the head with the new root.
     assert_eq!(get(119_000), (4, 1));
     assert_eq!(get(119_000), (3, 0));
 }

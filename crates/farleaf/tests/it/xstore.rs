@@ -1,4 +1,4 @@
-//! Tables whose leaves the memory node changes, and whose models it trains (Y1 to Y7).
+//! Tables whose leaves the memory node changes and whose models it trains.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -15,7 +15,8 @@ fn xstore() -> TableOptions {
     }
 }
 
-/// All fabrics, each of which reads in another way; and several nodes, on which leaves are.
+/// Returns pools on all fabrics, each of which reads in another way, and one of several nodes, all
+/// of which have leaves.
 fn pools() -> Vec<Pool> {
     let tcp = super::pools_over([EmbeddedFabric::Tcp], 32, 1);
     super::pools(32).into_iter().chain(tcp).collect()
@@ -29,7 +30,7 @@ fn session_with(pool: &Pool, model_cache: ModelCache) -> Session {
     pool.session_with(&options).expect("a session")
 }
 
-/// Asks until the node is not needed for it any more: then its models are trained and fetched.
+/// Gets keys until the node is no longer needed: then its models are trained and cached.
 fn warm_up(table: &Table, keys: &[u64]) {
     let until = Instant::now() + Duration::from_secs(20);
     loop {
@@ -47,7 +48,7 @@ fn warm_up(table: &Table, keys: &[u64]) {
     }
 }
 
-/// Promise: each kind of write says what it found, and does what it says.
+/// Promise: each kind of write returns the previous value and has the right effect.
 #[test]
 fn writes_are_the_nodes() {
     for pool in pools() {
@@ -57,9 +58,8 @@ fn writes_are_the_nodes() {
     }
 }
 
-/// Promise: an empty table grows by inserts, is loaded, and is read by two sessions, whatever of
-/// the models they keep, as a `BTreeMap` would have it; and none of its gets needs the node in the
-/// end.
+/// Promise: an empty table grows by inserts, is loaded, and matches a `BTreeMap` for two sessions,
+/// whichever models they cache. In the end none of its gets needs the node.
 #[test]
 fn it_is_an_ordered_map() {
     for pool in pools() {
@@ -116,8 +116,9 @@ fn it_is_an_ordered_map() {
     }
 }
 
-/// Promise (DESIGN 9): with all models cached a get is one round trip, a scan of 100 too, and a
-/// write one call; without translation tables a get is two, with the top model alone three.
+/// Promise: with all models cached a get is one round trip, a scan of 100 records too, and a write
+/// is one call. Without translation tables a get takes two round trips, with only the top model
+/// three.
 #[test]
 fn round_trips_are_those_of_the_design() {
     let pools = super::pools_over([EmbeddedFabric::Mem], 64, 1);
@@ -149,8 +150,8 @@ fn round_trips_are_those_of_the_design() {
     }
 }
 
-/// Promise: keys in dense clusters far from each other, and keys between these, are found without
-/// the node, in as many round trips as others, whatever of the models a session keeps.
+/// Promise: keys in dense, distant clusters, and keys between these, are found without the node, in
+/// as many round trips as others, whichever models a session caches.
 #[test]
 fn clusters_are_read_by_models() {
     let pools = super::pools_over([EmbeddedFabric::Mem], 64, 1);
@@ -191,8 +192,8 @@ fn clusters_are_read_by_models() {
     }
 }
 
-/// Promise: what a dropped table took, leaves that workers leased and models among it, comes back
-/// while the node goes on; and nobody is answered from it.
+/// Promise: the memory of a dropped table, including leaves that workers leased and models, is
+/// freed while the node runs, and no operation reads from it.
 #[test]
 fn what_a_dropped_table_took_comes_back() {
     for pool in pools() {
@@ -222,10 +223,11 @@ fn what_a_dropped_table_took_comes_back() {
     }
 }
 
-/// A session's rings stay its own.
+/// Bytes of a session's rings, which it keeps.
 const RINGS_SIZE_BYTES: u64 = 64 << 10;
 
-/// Promise: when the pool is full a write says so and changes nothing, and everything else goes on.
+/// Promise: when the pool is full a write returns an error and changes nothing, and everything else
+/// continues.
 #[test]
 fn a_full_pool_loses_nothing() {
     let options = PoolOptions {
@@ -242,7 +244,10 @@ fn a_full_pool_loses_nothing() {
         match table.put(key, step) {
             Ok(previous) => assert_eq!(model.insert(key, step), previous),
             Err(error) => {
-                assert!(matches!(error.kind(), ErrorKind::NoLeaf { .. }), "{error}");
+                assert!(
+                    matches!(error.kind(), ErrorKind::PoolFullForLeaf { .. }),
+                    "{error}"
+                );
                 refused_count += 1;
                 if refused_count == 100 {
                     break;

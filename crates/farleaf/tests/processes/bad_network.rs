@@ -1,5 +1,5 @@
-//! A network that the system itself makes bad: netem on the loopback of a network namespace of the
-//! test's own. Where the host has neither for its users, the tests say that they are skipped.
+//! Bad networks: netem on the loopback of a network namespace that belongs to the test. If the host
+//! does not offer both to its users, the tests report that they are skipped.
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -13,18 +13,18 @@ use crate::children::scene;
 use crate::node::{Fabric, Node, NodePlan};
 use crate::worker::TABLE;
 
-/// Set in a namespace of the test's own.
+/// Set in the test's own namespace.
 const INSIDE: &str = "FARLEAF_TEST_OWN_NETWORK";
-/// Set where there must be all that is needed.
+/// Set if the tests must not be skipped.
 const REQUIRED: &str = "FARLEAF_TEST_NETEM_REQUIRED";
 const RECORD_COUNT: u64 = 10_000;
 const ONE_WAY: Duration = Duration::from_millis(1);
-/// How long operations go on where packets are lost.
+/// Duration of the operations while packets are lost.
 const LOSSY_TIME: Duration = Duration::from_secs(3);
-/// Beyond the time for an answer, in which a cut network is noticed.
+/// Time within which a cut network is noticed; longer than the timeout for a reply.
 const NOTICE_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// What is done to every packet.
+/// Configures netem for every packet.
 fn netem(what: &str) -> Result<(), String> {
     let words = ["qdisc", "replace", "dev", "lo", "root", "netem"];
     let told = Command::new("tc")
@@ -38,7 +38,7 @@ fn netem(what: &str) -> Result<(), String> {
     }
 }
 
-/// Runs a scene in a network of its own, if the host allows that.
+/// Runs a test in its own network namespace, if the host allows that.
 fn on_a_network_of_its_own(test: &str, body: impl FnOnce()) {
     if std::env::var_os(INSIDE).is_some() {
         return scene(test, |_| body());
@@ -53,7 +53,7 @@ fn on_a_network_of_its_own(test: &str, body: impl FnOnce()) {
     };
     if let Some(why) = why {
         assert!(std::env::var_os(REQUIRED).is_none(), "{test}: {why}");
-        // Not by a macro, whose text the harness keeps for itself.
+        // Not by a macro, whose output the test harness would capture.
         let _ = writeln!(std::io::stderr(), "{test}: skipped: no netem here: {why}");
         return;
     }
@@ -100,7 +100,7 @@ fn median(mut once: impl FnMut(u64)) -> Duration {
     times[times.len() / 2]
 }
 
-/// 64 bytes there and back.
+/// Returns the time of a bare round trip of 64 bytes.
 fn bare_round_trip() -> Duration {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("bound");
@@ -119,8 +119,8 @@ fn bare_round_trip() -> Duration {
     })
 }
 
-/// Promise: with a millisecond each way a get takes one round trip, and a put two. Counts are
-/// checked; times are told, because a busy machine's are no promise.
+/// Promise: with a millisecond of delay in each direction a get takes one round trip, and a put
+/// two. Counts are checked; times are only printed, because those of a busy machine vary.
 #[test]
 fn delayed() {
     on_a_network_of_its_own("bad_network::delayed", || {
@@ -147,8 +147,8 @@ fn delayed() {
     });
 }
 
-/// Promise: where packets are lost, nothing else is: operations on three nodes take longer, and
-/// every one is answered, and right.
+/// Promise: if packets are lost, operations on three nodes take longer, but each returns the right
+/// result.
 #[test]
 fn lossy() {
     on_a_network_of_its_own("bad_network::lossy", || {
@@ -173,8 +173,8 @@ fn lossy() {
     });
 }
 
-/// Promise (F5, F6): a cut network is an unknown outcome in the time that was asked for; when it
-/// is whole again, everything that was acknowledged is there, and others can work.
+/// Promise (FABRIC-5, FABRIC-6): a cut network causes an unknown outcome within the configured
+/// timeout. When it is repaired, all acknowledged writes are there, and other clients can work.
 #[test]
 fn cut() {
     on_a_network_of_its_own("bad_network::cut", || {

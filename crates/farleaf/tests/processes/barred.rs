@@ -1,17 +1,17 @@
-//! A session that its home has fenced, at the guests, over verbs. (Over tcp: `several_nodes` of the
-//! tests `it`.)
+//! A session that its home has fenced, at the guests, over verbs. (For tcp see `several_nodes` of
+//! the tests `it`.)
 
 use std::time::{Duration, Instant};
 
+use farleaf_base::{NodeId, WordAddr};
 use farleaf_executor::block_on;
 use farleaf_fabric::verbs::{VerbsClient, VerbsEndpoint};
 use farleaf_fabric::{Batch, BatchError, Control, Endpoint};
-use farleaf_types::{NodeId, WordAddr};
 
 use crate::children::scene;
 use crate::node::{Fabric, Node, NodePlan, connect_options};
 
-/// Who hangs up is noticed in this time.
+/// Time within which a node notices a closed connection.
 const NOTICE_TIME_MAX: Duration = Duration::from_secs(10);
 
 fn connect(address: &str) -> VerbsClient {
@@ -22,18 +22,18 @@ fn connect_guest(address: &str, home: &VerbsClient) -> VerbsClient {
     VerbsClient::connect_guest(address, &connect_options(), home).expect("it serves")
 }
 
-/// Adds to a word behind what a region needs for itself; what it was.
+/// Adds to a word behind the memory that a node needs for itself; returns the previous value.
 fn add_far(endpoint: &VerbsEndpoint) -> Result<u64, BatchError> {
     let mut batch = Batch::new();
-    let last = endpoint.region_word_count(NodeId(0)).expect("there is one") - 1;
+    let last = endpoint.memory_word_count(NodeId(0)).expect("there is one") - 1;
     let slot = batch.fetch_add(WordAddr::new(NodeId(0), last), 1);
     block_on(endpoint.execute(&mut batch), endpoint.completions())?;
     Ok(batch.previous(slot))
 }
 
-/// Promise (V3, F6): a session that the home has fenced changes nothing at a guest any more, not
-/// over the queue pair that it has there nor over a new one; nobody comes in without the pass of a
-/// session, nor under a name that is in use; and who hangs up ends no session.
+/// Promise (FABRIC-6): a session that the home has fenced changes nothing at a guest any more,
+/// neither over its existing queue pair nor over a new one. A connection needs the pass of a
+/// session that is not connected, and closing it ends no session.
 #[test]
 #[ignore = "needs RDMA devices; `guest/run` starts a machine that has two"]
 fn a_guest_bars_whom_the_home_has_fenced_over_verbs() {

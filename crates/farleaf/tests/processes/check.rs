@@ -1,32 +1,32 @@
-//! The full check: every record, every leaf, every chunk.
+//! Full check of a pool: every record, every leaf, every chunk.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use farleaf::{Pool, Table};
+use farleaf_base::{NodeId, OwnerWord, RemoteAddr};
 use farleaf_executor::block_on;
-use farleaf_fabric::mapped::{MappedEndpoint, MappedRegion};
+use farleaf_fabric::mapped::{MappedEndpoint, MappedMemory};
 use farleaf_fabric::shm::{PoolName, ShmClient};
 use farleaf_fabric::tcp::{TcpClient, TcpConnectOptions, TcpEndpoint};
 use farleaf_fabric::{Batch, Control, Endpoint};
-use farleaf_leaf::LeafGeometry;
-use farleaf_region::allocation::ChunkAllocator;
-use farleaf_region::catalog::{CatalogEntry, ENTRY_SIZE_WORDS, TABLE_COUNT_MAX};
-use farleaf_region::chunk::{ChunkEntry, ChunkPurpose};
-use farleaf_region::layout::{ChunkIndex, SUPERBLOCK_SIZE_WORDS};
-use farleaf_region::{PoolLayout, RegionLayout, Superblock};
-use farleaf_types::{NodeId, OwnerWord, RemoteAddr};
+use farleaf_leaf::words::LeafGeometry;
+use farleaf_pool::allocation::ChunkAllocator;
+use farleaf_pool::catalog::{CatalogEntry, ENTRY_SIZE_WORDS, TABLE_COUNT_MAX};
+use farleaf_pool::chunk::{ChunkEntry, ChunkPurpose};
+use farleaf_pool::layout::{ChunkIndex, SUPERBLOCK_SIZE_WORDS};
+use farleaf_pool::{NodeLayout, PoolLayout, Superblock};
 
 use crate::journal::{Intent, Journal};
 use crate::node::POOL;
-use crate::worker::Deal;
+use crate::worker::KeyDistribution;
 
-/// What the sweep has time for after the last death.
+/// Longest time for the sweep after the last death.
 const SWEEP_TIME_MAX: Duration = Duration::from_secs(10);
 const MULTI_GET_COUNT: usize = 4096;
 
-/// Waits until something holds, because the memory node sweeps by and by.
+/// Waits until a condition holds, because the memory node sweeps in the background.
 pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let end = Instant::now() + SWEEP_TIME_MAX;
     while !holds() {
@@ -35,33 +35,33 @@ pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// The region below a pool, as the protocols see it.
-pub(crate) struct Below {
-    endpoint: BelowEndpoint,
+/// Memory of a pool, as the protocols see it.
+pub(crate) struct PoolMemory {
+    endpoint: PoolMemoryEndpoint,
     pub(crate) layout: PoolLayout,
-    /// Keeps the connection.
+    /// Keeps the connection open.
     _client: Box<dyn Control>,
 }
 
-/// How the checks look at the region.
-enum BelowEndpoint {
+/// Access of the checks to the memory.
+enum PoolMemoryEndpoint {
     Mapped(MappedEndpoint),
-    /// Where an RDMA device serves it: as a process that only reads.
+    /// Connection of a process that only reads, for memory that an RDMA device serves.
     Network(TcpEndpoint),
 }
 
-/// Runs something that is generic over endpoints on either.
+/// Runs code that is generic over endpoints on either kind.
 macro_rules! with_endpoint {
-    ($below:expr, $endpoint:ident => $work:expr) => {
-        match &$below {
-            BelowEndpoint::Mapped($endpoint) => $work,
-            BelowEndpoint::Network($endpoint) => $work,
+    ($pool_memory:expr, $endpoint:ident => $work:expr) => {
+        match &$pool_memory {
+            PoolMemoryEndpoint::Mapped($endpoint) => $work,
+            PoolMemoryEndpoint::Network($endpoint) => $work,
         }
     };
 }
 
-impl Below {
-    /// The region of a pool at an address.
+impl PoolMemory {
+    /// Opens the memory of the pool at an address.
     pub(crate) fn open_at(address: &str) -> Self {
         let Some(network) = address.strip_prefix("verbs:") else {
             return Self::open();
@@ -69,9 +69,9 @@ impl Below {
         let client = TcpClient::connect(network, &TcpConnectOptions::default());
         let client = client.expect("it is served");
         let endpoint = client.endpoint(None).expect("a connection");
-        let size_bytes = client.region_size_bytes();
+        let size_bytes = client.memory_size_bytes();
         Self::of(
-            BelowEndpoint::Network(endpoint),
+            PoolMemoryEndpoint::Network(endpoint),
             size_bytes,
             Box::new(client),
         )
@@ -80,16 +80,16 @@ impl Below {
     pub(crate) fn open() -> Self {
         let name = PoolName::new(POOL).expect("a name");
         let (client, memory, size_bytes) = ShmClient::connect(&name).expect("it is served");
-        let region = MappedRegion::map_shared(memory, size_bytes).expect("a mapping");
-        let endpoint = BelowEndpoint::Mapped(MappedEndpoint::new(Arc::new(region)));
+        let memory = MappedMemory::map_shared(memory, size_bytes).expect("a mapping");
+        let endpoint = PoolMemoryEndpoint::Mapped(MappedEndpoint::new(Arc::new(memory)));
         Self::of(endpoint, size_bytes, Box::new(client))
     }
 
-    fn of(endpoint: BelowEndpoint, size_bytes: u64, client: Box<dyn Control>) -> Self {
+    fn of(endpoint: PoolMemoryEndpoint, size_bytes: u64, client: Box<dyn Control>) -> Self {
         let mut words = [0; SUPERBLOCK_SIZE_WORDS];
-        let superblock = RegionLayout::superblock_addr(NodeId(0));
+        let superblock = NodeLayout::superblock_addr(NodeId(0));
         words.copy_from_slice(&read(&endpoint, superblock, SUPERBLOCK_SIZE_WORDS));
-        let layout = PoolLayout::from(RegionLayout {
+        let layout = PoolLayout::from(NodeLayout {
             node: NodeId(0),
             superblock: Superblock::decode(&words, size_bytes).expect("a superblock"),
         });
@@ -108,12 +108,12 @@ impl Below {
         })
     }
 
-    /// Whether a leaf's lock is held by somebody.
+    /// Returns whether a leaf's lock is held.
     pub(crate) fn is_locked(&self, geometry: LeafGeometry, leaf: RemoteAddr) -> bool {
         read(&self.endpoint, geometry.lock(leaf), 1)[0] != 0
     }
 
-    /// Takes a leaf's lock (D5); `false` if somebody holds it.
+    /// Takes a leaf's lock (LEAF-5); returns `false` if it is held.
     pub(crate) fn take_lock(
         &self,
         geometry: LeafGeometry,
@@ -128,7 +128,7 @@ impl Below {
         batch.previous(swap) == 0
     }
 
-    /// The first leaf of a table, as the catalog has it.
+    /// Returns the first leaf of a table from the catalog.
     pub(crate) fn first_leaf(&self, table: &str) -> RemoteAddr {
         let word_count = TABLE_COUNT_MAX as usize * ENTRY_SIZE_WORDS;
         let words = read(&self.endpoint, self.layout.catalog_entry(0), word_count);
@@ -145,7 +145,7 @@ impl Below {
     }
 }
 
-fn read(endpoint: &BelowEndpoint, addr: farleaf_types::WordAddr, count: usize) -> Vec<u64> {
+fn read(endpoint: &PoolMemoryEndpoint, addr: farleaf_base::WordAddr, count: usize) -> Vec<u64> {
     let mut batch = Batch::new();
     let slot = batch.read(addr, count);
     with_endpoint!(*endpoint, endpoint => {
@@ -154,9 +154,9 @@ fn read(endpoint: &BelowEndpoint, addr: farleaf_types::WordAddr, count: usize) -
     batch.words(slot).to_vec()
 }
 
-/// Nothing missing, nothing twice, nothing else: the table is what the journals say, and is read so
-/// by every kind of read. A write in doubt may have happened.
-pub(crate) fn check_records(table: &Table, deal: Deal, journals: &[Journal]) {
+/// Checks that the table has exactly the records of the journals, with every kind of read. A write
+/// in doubt may have taken effect.
+pub(crate) fn check_records(table: &Table, deal: KeyDistribution, journals: &[Journal]) {
     let doubts: Vec<Option<Intent>> = journals.iter().map(Journal::in_doubt).collect();
     let mut expected = Vec::new();
     for (class, index) in deal.all() {
@@ -188,7 +188,7 @@ pub(crate) fn check_records(table: &Table, deal: Deal, journals: &[Journal]) {
     }
 }
 
-/// What a check of the memory found.
+/// Results of a check of the memory.
 #[expect(clippy::struct_field_names, reason = "they are all counts")]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MemoryFound {
@@ -197,19 +197,22 @@ pub(crate) struct MemoryFound {
     pub(crate) free_leaf_count: u64,
 }
 
-/// No lock stays, nothing is left of sessions that ended, the tree is sound, and every leaf's place
-/// is in use or free, but not both: leased leaves have come back.
+/// Checks that no lock is held, nothing is left of ended sessions, the tree is sound, and every
+/// leaf's memory is either in use or free: leased leaves have been returned.
 pub(crate) fn check_memory(pool: &Pool, table: &Table, first_leaf: RemoteAddr) -> MemoryFound {
     eventually("only this session and the node's are alive", || {
         pool.usage().expect("a usage").session_count == 2
     });
-    let below = Below::open_at(&pool.info().address);
+    let pool_memory = PoolMemory::open_at(&pool.info().address);
     eventually("nobody leases a chunk", || {
-        below.chunks().iter().all(|chunk| chunk.owner.is_free())
+        pool_memory
+            .chunks()
+            .iter()
+            .all(|chunk| chunk.owner.is_free())
     });
     let stats = table.stats().expect("a survey");
     assert!(stats.sound && stats.locked_leaves == 0, "{stats:?}");
-    assert!(!below.is_catalog_locked());
+    assert!(!pool_memory.is_catalog_locked());
 
     let mut used = BTreeSet::new();
     let visit = |leaf: &farleaf::LeafReport| assert!(used.insert(leaf.addr.word()), "{leaf:?}");
@@ -220,7 +223,7 @@ pub(crate) fn check_memory(pool: &Pool, table: &Table, first_leaf: RemoteAddr) -
         leaf_chunk_count: 0,
         free_leaf_count: 0,
     };
-    for (index, chunk) in below.chunks().iter().enumerate() {
+    for (index, chunk) in pool_memory.chunks().iter().enumerate() {
         let is_leaves = matches!(chunk.purpose, Some(ChunkPurpose::Leaves { .. }));
         if !is_leaves || chunk.table.0 != table.info().id {
             continue;
@@ -230,14 +233,14 @@ pub(crate) fn check_memory(pool: &Pool, table: &Table, first_leaf: RemoteAddr) -
         let leaf_count = geometry.chunk_leaf_count();
         let free: BTreeSet<u64> = chunk.free.iter(leaf_count).collect();
         for number in 0..leaf_count {
-            let start = below.layout.chunk_start(ChunkIndex(index as u64));
+            let start = pool_memory.layout.chunk_start(ChunkIndex(index as u64));
             let leaf = start.offset_blocks(number * geometry.stride_blocks());
             let is_used = used.contains(&leaf.word()) || leaf == first_leaf;
             assert!(
                 is_used != free.contains(&number),
                 "leaf {number} of chunk {index} is in use: {is_used}"
             );
-            assert!(!below.is_locked(geometry, leaf), "{leaf} is locked");
+            assert!(!pool_memory.is_locked(geometry, leaf), "{leaf} is locked");
         }
     }
     found

@@ -1,8 +1,8 @@
-//! The processes that tests start: this test binary again, playing another part.
+//! Processes that tests start: this test binary again, in another role.
 //!
-//! A *scene* is a test in a process of its own, so that the directory of the sockets, which comes
-//! from the environment, is its own. A *child* is a process that a scene may kill. It says lines on
-//! stderr, because stdout is the test harness's, and ends when its stdin does: also when the scene
+//! A *scene* is a test in its own process, so that it has its own directory of sockets, which comes
+//! from the environment. A *child* is a process that a scene may kill. It reports lines on stderr,
+//! because the test harness uses stdout, and ends when its stdin is closed, also when the scene
 //! dies.
 
 use std::io::{BufRead, BufReader, Read};
@@ -19,15 +19,15 @@ const SCENE: &str = "FARLEAF_TEST_SCENE";
 const PART: &str = "FARLEAF_TEST_PART";
 const ARGUMENTS: &str = "FARLEAF_TEST_ARGUMENTS";
 
-/// Longest wait for a word from a child.
+/// Longest wait for a line from a child.
 const WORD_TIME_MAX: Duration = Duration::from_mins(1);
 
 fn this_test_binary() -> Command {
     Command::new(std::env::current_exe().expect("this test has a file"))
 }
 
-/// Runs `body` in a process whose pools live in a directory of their own, with a directory for its
-/// files. `test` is the full name of the calling test.
+/// Runs `body` in a process whose pools use their own directory, with a directory for its files.
+/// `test` is the full name of the calling test.
 pub(crate) fn scene(test: &str, body: impl FnOnce(&Path)) {
     if std::env::var_os(SCENE).is_some_and(|scene| scene == test) {
         let directory = std::env::var_os(DIRECTORY).expect("set with the scene");
@@ -56,32 +56,32 @@ pub(crate) fn scene(test: &str, body: impl FnOnce(&Path)) {
     eprint!("{text}");
 }
 
-/// What a child does.
+/// Role of a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Part {
-    /// `node::play`.
+pub(crate) enum ChildRole {
+    /// Memory node, run by `node::play`.
     Node,
-    /// `node::play_home`.
+    /// Home of a pool of several nodes, run by `node::play_home`.
     Home,
-    /// `node::play_guest`.
+    /// Guest, run by `node::play_guest`.
     Guest,
-    /// `worker::play`.
+    /// Worker, run by `worker::play`.
     Worker,
-    /// `loads::play_loader`.
+    /// Loader, run by `loads::play_loader`.
     Loader,
-    /// `loads::play_reader`.
+    /// Reader, run by `loads::play_reader`.
     Reader,
-    /// `reuse::play_splitter`.
+    /// Splitter, run by `reuse::play_splitter`.
     Splitter,
-    /// `deaths::play_holder`.
+    /// Lock holder, run by `deaths::play_holder`.
     Holder,
-    /// `deaths::play_mayfly`.
-    Mayfly,
-    /// `stopped::play_sleeper`.
+    /// Process that dies at once, run by `deaths::play_short_lived`.
+    ShortLived,
+    /// Process that is stopped, run by `stopped::play_sleeper`.
     Sleeper,
 }
 
-impl Part {
+impl ChildRole {
     const ALL: [Self; 10] = [
         Self::Node,
         Self::Home,
@@ -91,20 +91,20 @@ impl Part {
         Self::Reader,
         Self::Splitter,
         Self::Holder,
-        Self::Mayfly,
+        Self::ShortLived,
         Self::Sleeper,
     ];
 }
 
-/// A running child, killed when dropped.
-pub(crate) struct Peer {
+/// Running child, killed when dropped.
+pub(crate) struct ChildProcess {
     child: Child,
     said: Receiver<String>,
     name: String,
 }
 
-impl Peer {
-    pub(crate) fn start(part: Part, arguments: &str) -> Self {
+impl ChildProcess {
+    pub(crate) fn start(part: ChildRole, arguments: &str) -> Self {
         let mut child = this_test_binary()
             .args([
                 "children::play_a_part",
@@ -135,7 +135,7 @@ impl Peer {
         }
     }
 
-    /// The next thing that the child says.
+    /// Waits for the child's next line and returns it.
     pub(crate) fn hear(&self) -> String {
         match self.said.recv_timeout(WORD_TIME_MAX) {
             Ok(line) => line,
@@ -144,7 +144,7 @@ impl Peer {
         }
     }
 
-    /// Fails if the child has ended, or has said something that it should not.
+    /// Panics if the child has ended or has reported an unexpected line.
     pub(crate) fn assert_silent(&mut self) {
         let ended = self.child.try_wait().expect("a child of ours");
         if let Some(status) = ended {
@@ -153,7 +153,8 @@ impl Peer {
         }
     }
 
-    /// Lets it end by itself, which must go well; returns what it said meanwhile.
+    /// Closes the child's stdin, checks that it ends successfully, and returns the lines that it
+    /// reported meanwhile.
     pub(crate) fn end(mut self) -> Vec<String> {
         drop(self.child.stdin.take());
         let mut said = Vec::new();
@@ -174,15 +175,15 @@ impl Peer {
         said
     }
 
-    /// Waits for its end by a signal, which it brings about by itself.
+    /// Waits until the child ends by a signal that it raises itself.
     pub(crate) fn die(mut self) {
         let status = self.child.wait().expect("a child of ours");
         let said: Vec<String> = self.said.iter().collect();
         assert_eq!(status.code(), None, "{}:\n{}", self.name, said.join("\n"));
     }
 
-    /// Stops it where it is, or lets it go on.
-    /// Once this returns, a process that is told to stop has: all of its threads.
+    /// Stops or continues the process. When this returns, all threads of a stopped process have
+    /// stopped.
     pub(crate) fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).expect("a child of ours");
         let is_over = || signal != Signal::STOP || has_stopped(self.child.id());
@@ -191,7 +192,7 @@ impl Peer {
         }
     }
 
-    /// SIGKILL. What it had said is printed if it was a panic.
+    /// Kills the child by SIGKILL, and prints its output if it had panicked.
     pub(crate) fn kill(mut self) {
         self.assert_silent();
         self.child.kill().expect("a child of ours");
@@ -206,14 +207,14 @@ impl Peer {
     }
 }
 
-impl Drop for Peer {
+impl Drop for ChildProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Becomes true when the child's stdin ends.
+/// Returns a flag that becomes true when the child's stdin is closed.
 pub(crate) fn stop_flag() -> &'static AtomicBool {
     static STOPPED: AtomicBool = AtomicBool::new(false);
     std::thread::spawn(|| {
@@ -223,10 +224,10 @@ pub(crate) fn stop_flag() -> &'static AtomicBool {
     &STOPPED
 }
 
-/// Returns when the child's stdin ends.
+/// Returns when the child's stdin is closed.
 pub(crate) fn wait_for_the_end() {
     let mut rest = Vec::new();
-    // An error ends it as well.
+    // An error means the same.
     let _ = std::io::stdin().read_to_end(&mut rest);
 }
 
@@ -236,25 +237,25 @@ fn play_a_part() {
     let part = std::env::var(PART).expect("started by a test");
     let arguments = std::env::var(ARGUMENTS).expect("started by a test");
     let arguments: Vec<&str> = arguments.split_whitespace().collect();
-    match Part::ALL
+    match ChildRole::ALL
         .into_iter()
         .find(|known| format!("{known:?}") == part)
     {
-        Some(Part::Node) => crate::node::play(&arguments),
-        Some(Part::Home) => crate::node::play_home(&arguments),
-        Some(Part::Guest) => crate::node::play_guest(&arguments),
-        Some(Part::Worker) => crate::worker::play(&arguments),
-        Some(Part::Loader) => crate::loads::play_loader(&arguments),
-        Some(Part::Reader) => crate::loads::play_reader(&arguments),
-        Some(Part::Splitter) => crate::reuse::play_splitter(&arguments),
-        Some(Part::Holder) => crate::deaths::play_holder(&arguments),
-        Some(Part::Mayfly) => crate::deaths::play_mayfly(&arguments),
-        Some(Part::Sleeper) => crate::stopped::play_sleeper(&arguments),
+        Some(ChildRole::Node) => crate::node::play(&arguments),
+        Some(ChildRole::Home) => crate::node::play_home(&arguments),
+        Some(ChildRole::Guest) => crate::node::play_guest(&arguments),
+        Some(ChildRole::Worker) => crate::worker::play(&arguments),
+        Some(ChildRole::Loader) => crate::loads::play_loader(&arguments),
+        Some(ChildRole::Reader) => crate::loads::play_reader(&arguments),
+        Some(ChildRole::Splitter) => crate::reuse::play_splitter(&arguments),
+        Some(ChildRole::Holder) => crate::deaths::play_holder(&arguments),
+        Some(ChildRole::ShortLived) => crate::deaths::play_short_lived(&arguments),
+        Some(ChildRole::Sleeper) => crate::stopped::play_sleeper(&arguments),
         None => panic!("there is no part '{part}'"),
     }
 }
 
-/// Whether each thread of a process is stopped (`T` behind its name), or gone.
+/// Returns whether each thread of a process is stopped (`T` behind its name) or gone.
 fn has_stopped(pid: u32) -> bool {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("a child of ours");
     tasks.flatten().all(|task| {

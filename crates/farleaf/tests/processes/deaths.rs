@@ -1,5 +1,5 @@
-//! Clients that die faster than the memory node looks: it must find the time to sweep after the
-//! first of them all the same.
+//! Clients that die faster than the memory node polls: it must still find time to sweep after the
+//! first of them.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -8,24 +8,26 @@ use farleaf::{Pool, TableOptions};
 use farleaf_fabric::Control;
 use farleaf_fabric::shm::{PoolName, ShmClient};
 use farleaf_fabric::tcp::{TcpClient, TcpConnectOptions};
-use farleaf_leaf::LeafGeometry;
+use farleaf_leaf::words::LeafGeometry;
 
-use crate::check::Below;
-use crate::children::{Part, Peer, scene, wait_for_the_end};
+use crate::check::PoolMemory;
+use crate::children::{ChildProcess, ChildRole, scene, wait_for_the_end};
 use crate::node::{Fabric, Node, NodePlan};
 
 const TABLE: &str = "mourned";
-/// Processes that are alive at a time, each of which dies as soon as it has a session.
-const MAYFLY_COUNT: usize = 3;
-/// Time between two sessions that end beside them without having drained, which to the node is a
-/// death as well: far less than the 20 ms between two of its looks, on a slow host too.
+/// Number of concurrent processes, each of which dies as soon as it has a session.
+const SHORT_LIVED_COUNT: usize = 3;
+/// Time between two other sessions that end undrained, which the node treats as a death as well. It
+/// is far less than the 20 ms between two polls of the node, even on a slow host.
 const DEATH_INTERVAL: Duration = Duration::from_millis(2);
-/// The lock must be free after this. It takes a few looks, and a sweep of a small pool.
+/// Time after which the lock must be free: a few polls, and a sweep of a small pool.
 const RECOVERY_TIME_MAX: Duration = Duration::from_secs(5);
-/// So long the others die before, so that the node is busy when it hears of the first death.
+/// Time for which the others die before, so that the node is busy when it learns of the first
+/// death.
 const LEAD: Duration = Duration::from_millis(300);
 
-/// A way to register sessions that nobody closes, in a pool of whatever kind.
+/// Returns a control connection that registers sessions without closing them, in a pool of any
+/// kind.
 fn control(address: &str) -> Box<dyn Control> {
     match address.split_once(':') {
         Some(("shm", name)) => {
@@ -40,20 +42,23 @@ fn control(address: &str) -> Box<dyn Control> {
     }
 }
 
-/// The body of [`Part::Holder`]: takes the lock of the table's first leaf in the name of a session
-/// of its own, and waits to be killed.
+/// Runs [`ChildRole::Holder`]: takes the lock of the table's first leaf in its own session, and
+/// waits to be killed.
 pub(crate) fn play_holder(arguments: &[&str]) {
     let client = control(arguments[0]);
     let owner = client.register_session().expect("a session");
-    let below = Below::open();
-    let leaf = below.first_leaf(TABLE);
-    assert!(below.take_lock(geometry(), leaf, owner), "nobody held it");
+    let pool_memory = PoolMemory::open();
+    let leaf = pool_memory.first_leaf(TABLE);
+    assert!(
+        pool_memory.take_lock(geometry(), leaf, owner),
+        "nobody held it"
+    );
     eprintln!("locked");
     wait_for_the_end();
 }
 
-/// The body of [`Part::Mayfly`]: dies with an open session.
-pub(crate) fn play_mayfly(arguments: &[&str]) {
+/// Runs [`ChildRole::ShortLived`]: dies with an open session.
+pub(crate) fn play_short_lived(arguments: &[&str]) {
     let pool = Pool::open(arguments[0]).expect("the scene serves it");
     let session = pool.session().expect("a session");
     session.open_table(TABLE).expect("the scene made it");
@@ -64,7 +69,7 @@ fn geometry() -> LeafGeometry {
     LeafGeometry::new(TableOptions::default().slots).expect("a geometry")
 }
 
-/// Sessions that end undrained, one every few milliseconds.
+/// Ends sessions undrained, one every few milliseconds.
 fn let_sessions_die(address: &str, stop: &AtomicBool, death_count: &AtomicU64) {
     let client = control(address);
     while !stop.load(Ordering::Relaxed) {
@@ -75,15 +80,15 @@ fn let_sessions_die(address: &str, stop: &AtomicBool, death_count: &AtomicU64) {
     }
 }
 
-/// Promise: the lock of a client that died is free soon, without anybody looking for it, though
-/// others die all the time, every few milliseconds, processes and sessions.
+/// Promise: the lock of a client that died is soon free, although no client looks for it and other
+/// processes and sessions die every few milliseconds.
 #[test]
 fn clients_that_keep_dying_do_not_keep_the_sweep_off() {
     let name = "deaths::clients_that_keep_dying_do_not_keep_the_sweep_off";
     scene(name, |_| mourn(Fabric::Shm));
 }
 
-/// Promise: so it is over tcp, where a death is a closed socket.
+/// Promise: the same holds over tcp, where a death is a closed socket.
 #[test]
 fn clients_that_keep_dying_do_not_keep_the_sweep_off_over_tcp() {
     let name = "deaths::clients_that_keep_dying_do_not_keep_the_sweep_off_over_tcp";
@@ -97,29 +102,29 @@ fn mourn(fabric: Fabric) {
     let session = pool.session().expect("a session");
     let options = TableOptions::default();
     let table = session.create_table(TABLE, &options).expect("a table");
-    let below = Below::open();
-    let leaf = below.first_leaf(TABLE);
-    let holder = Peer::start(Part::Holder, &address);
+    let pool_memory = PoolMemory::open();
+    let leaf = pool_memory.first_leaf(TABLE);
+    let holder = ChildProcess::start(ChildRole::Holder, &address);
     assert_eq!(holder.hear(), "locked");
 
     let (stop, process_count, session_count) =
         (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
     let took = std::thread::scope(|scope| {
-        for _ in 0..MAYFLY_COUNT {
+        for _ in 0..SHORT_LIVED_COUNT {
             scope.spawn(|| {
                 while !stop.load(Ordering::Relaxed) {
-                    Peer::start(Part::Mayfly, &address).die();
+                    ChildProcess::start(ChildRole::ShortLived, &address).die();
                     process_count.fetch_add(1, Ordering::Relaxed);
                 }
             });
         }
         scope.spawn(|| let_sessions_die(&address, &stop, &session_count));
         std::thread::sleep(LEAD);
-        assert!(below.is_locked(geometry(), leaf), "its owner lives");
+        assert!(pool_memory.is_locked(geometry(), leaf), "its owner lives");
         let killed = Instant::now();
         holder.kill();
         let mut took = killed.elapsed();
-        while below.is_locked(geometry(), leaf) && took < RECOVERY_TIME_MAX {
+        while pool_memory.is_locked(geometry(), leaf) && took < RECOVERY_TIME_MAX {
             std::thread::sleep(Duration::from_millis(1));
             took = killed.elapsed();
         }

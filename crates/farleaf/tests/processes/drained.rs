@@ -1,5 +1,5 @@
-//! One of several nodes drained under load, over verbs: the home's agent moves what is there by
-//! queue pairs to both nodes. (Over tcp: `several_nodes` of the tests `it`.)
+//! One of several nodes drained under load, over verbs: the home's agent moves its data by queue
+//! pairs to both nodes. (For tcp see `several_nodes` of the tests `it`.)
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,17 +11,18 @@ use crate::children::scene;
 use crate::node::{Fabric, Node, NodePlan, open_pool};
 use crate::worker::TABLE;
 
-/// No more than what one node takes at once.
+/// Records that one node has space for.
 const RECORD_COUNT: u64 = 16_000;
 
-/// Under software emulation a node with a few MiB is empty long before.
+/// Even under software emulation a node with a few MiB is empty long before.
 const DRAIN_TIME_MAX: Duration = Duration::from_mins(1);
 
 fn key(number: u64) -> u64 {
     number * 10 + (number / 1000) * (number / 1000) * 40
 }
 
-/// The guest on which the table is: the home, which has the catalog, is never the emptiest.
+/// Returns the guest that has the table. The home has the catalog and is therefore never the
+/// emptiest node.
 fn used_guest(pool: &Pool) -> NodeInfo {
     let nodes = pool.nodes().expect("the home is there");
     let mut guests = nodes.into_iter().filter(|node| node.number != 0);
@@ -29,7 +30,7 @@ fn used_guest(pool: &Pool) -> NodeInfo {
     used.expect("runs go where there is least")
 }
 
-/// Puts and gets until it is told to stop; what it has put.
+/// Puts and gets until it is stopped; returns what it has put.
 fn write(table: &Table, stop: &AtomicBool) -> Vec<(u64, u64)> {
     let mut written = Vec::new();
     let mut number = 1;
@@ -43,8 +44,8 @@ fn write(table: &Table, stop: &AtomicBool) -> Vec<(u64, u64)> {
     written
 }
 
-/// Promise (V5): over verbs, too, a node is emptied while everybody works, and nothing is missing
-/// then, nor on the way.
+/// Promise: over verbs, too, a node is drained while clients work, and no record is missing, then
+/// or meanwhile.
 #[test]
 #[ignore = "needs RDMA devices; `guest/run` starts a machine that has two"]
 fn a_node_is_drained_under_load_over_verbs() {

@@ -1,13 +1,13 @@
-//! One of several nodes killed, or stopped, while clients work: what was on it is a typed error in
-//! time, and everything else goes on.
+//! One of several nodes is killed or stopped while clients work: operations on its data return a
+//! typed error in time, and all others continue.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use farleaf::{ConnectOptions, ErrorKind, NodeState, Pool, Table, TableOptions};
+use farleaf_base::NodeId;
 use farleaf_fabric::tcp::TcpClient;
 use farleaf_fabric::{Control, SessionLife};
-use farleaf_types::NodeId;
 use rustix::process::Signal;
 
 use crate::check::eventually;
@@ -16,11 +16,11 @@ use crate::node::{Fabric, Guest, LOST_AFTER, Node, NodePlan, connect_options};
 use crate::worker::TABLE;
 
 const RECORD_COUNT: u64 = 200_000;
-/// Beyond the time that the home needs to notice, no operation may take longer.
+/// Longest time of an operation in addition to the time that the home needs to notice.
 const STALL_MAX: Duration = Duration::from_millis(4500);
-/// Clients do not wait so long for an answer, twice.
+/// Longer than two reply timeouts of clients.
 const LONG: Duration = Duration::from_secs(6);
-/// Nodes are listed in less, whether they answer or not.
+/// Longest time for listing the nodes, whether they reply or not.
 const LISTING_MAX: Duration = Duration::from_millis(3500);
 const NODE: NodePlan = NodePlan {
     size_mib: 64,
@@ -34,24 +34,24 @@ fn key(number: u64) -> u64 {
     number * 10 + (number / 1000) * (number / 1000) * 40
 }
 
-/// What a client has met.
+/// Results of a client.
 #[derive(Default)]
-struct Met {
+struct ClientCounts {
     answered_count: AtomicU64,
     lost_count: AtomicU64,
     worst_ns: AtomicU64,
 }
 
-impl Met {
+impl ClientCounts {
     fn note(&self, begun: Instant) {
         let spent = begun.elapsed().as_nanos() as u64;
         self.worst_ns.fetch_max(spent, Ordering::Relaxed);
     }
 }
 
-/// Gets what was loaded and puts what nobody else does, until it is told to stop; every answer is
-/// right, or says that the node is lost.
-fn work(table: &Table, client: u64, stop: &AtomicBool, met: &Met) {
+/// Gets loaded records and puts the client's own ones until it is stopped. Every result is right,
+/// or an error that the node is lost.
+fn work(table: &Table, client: u64, stop: &AtomicBool, met: &ClientCounts) {
     let mut number = client + 1;
     while !stop.load(Ordering::Relaxed) {
         number = number * 48_271 % 2_147_483_647;
@@ -83,8 +83,7 @@ fn work(table: &Table, client: u64, stop: &AtomicBool, met: &Met) {
     }
 }
 
-/// Lets something happen to the first guest while clients work; keeps what that leaves until they
-/// have ended.
+/// Makes the first guest fail while clients work; keeps the returned value until they have ended.
 fn lose_a_guest<T>(
     name: &str,
     (fabric, lost_after): (Fabric, Duration),
@@ -104,7 +103,7 @@ fn lose_a_guest<T>(
         let table = table.expect("a table");
         let records = (0..RECORD_COUNT).map(|number| (key(number), number));
         table.bulk_load(records, |_| {}).expect("it fits");
-        let (stop, met) = (AtomicBool::new(false), Met::default());
+        let (stop, met) = (AtomicBool::new(false), ClientCounts::default());
         let kept = std::thread::scope(|scope| {
             for client in 0..3 {
                 let (pool, stop, met) = (&pool, &stop, &met);
@@ -144,7 +143,7 @@ fn lose_a_guest<T>(
             worst < lost_after + STALL_MAX,
             "{worst:?} (a node is lost after {lost_after:?})"
         );
-        // Sessions come and go as before, and so do tables.
+        // Sessions and tables can be created and dropped as before.
         let other = pool.session().expect("a session");
         let fresh = other.create_table("fresh", &TableOptions::default());
         let fresh = fresh.expect("a table");
@@ -155,7 +154,7 @@ fn lose_a_guest<T>(
     });
 }
 
-/// Promise (U4, V2): a node that is killed takes its keys and no others.
+/// Promise: the loss of a killed node affects only its keys.
 #[test]
 fn a_killed_guest_takes_only_its_keys() {
     let name = "guest_death::a_killed_guest_takes_only_its_keys";
@@ -172,24 +171,24 @@ fn stop_the_first(node: &mut Node) -> Guest {
     guest
 }
 
-/// Promise (V2): the same of one that is there and does not answer.
+/// Promise: the loss of a node that exists but does not reply affects only its keys.
 #[test]
 fn a_stopped_guest_takes_only_its_keys() {
     let name = "guest_death::a_stopped_guest_takes_only_its_keys";
     lose_a_guest(name, (Fabric::Nodes, LOST_AFTER), stop_the_first);
 }
 
-/// Promise (V2): and where the home waits longer for a guest than clients wait for an answer. (They
-/// gave up asking the home, and their sessions broke; a list of the nodes waited as long.)
+/// Promise: the same holds if the home waits longer for a guest than clients wait for a reply.
+/// (They gave up asking the home, and their sessions broke; a list of the nodes waited as long.)
 #[test]
 fn clients_wait_as_long_as_the_home_does() {
     let name = "guest_death::clients_wait_as_long_as_the_home_does";
     lose_a_guest(name, (Fabric::Nodes, LONG), stop_the_first);
 }
 
-/// Promise (V3): while a guest hangs, only who is fenced, or closes a session, waits for it to be
-/// lost, however long that takes; calls of others are answered. (The home's listener waited, and
-/// everybody behind it.)
+/// Promise: while a guest hangs, only fencing and closing sessions wait until it is declared lost,
+/// however long that takes; calls of other clients are answered. (The home's listener waited, and
+/// all requests behind it.)
 #[test]
 fn fencing_beside_a_hanging_guest_keeps_nobody_else() {
     let name = "guest_death::fencing_beside_a_hanging_guest_keeps_nobody_else";
@@ -240,9 +239,8 @@ fn fencing_beside_a_hanging_guest_keeps_nobody_else() {
     });
 }
 
-/// Promise (U4): a guest that hangs and is given up by an operator keeps nobody waiting any more,
-/// however long the home would have waited for it. (Who was being fenced waited as long as that,
-/// and so did who wanted to join.)
+/// Promise: if an operator gives up a hanging guest, no request waits for it any more, however long
+/// the home would have waited. (Fencing waited for that time, and so did joining.)
 #[test]
 fn giving_up_a_hanging_guest_frees_who_waits_for_it() {
     let name = "guest_death::giving_up_a_hanging_guest_frees_who_waits_for_it";
@@ -270,8 +268,8 @@ fn giving_up_a_hanging_guest_frees_who_waits_for_it() {
     });
 }
 
-/// Promise (U4, V2): the same over verbs, where the kernel ends the queue pairs of a node that is
-/// killed.
+/// Promise: the loss of a killed node affects only its keys over verbs, where the kernel ends the
+/// node's queue pairs.
 #[test]
 #[ignore = "needs RDMA devices; `guest/run` starts a machine that has two"]
 fn a_killed_guest_takes_only_its_keys_over_verbs() {
@@ -279,8 +277,8 @@ fn a_killed_guest_takes_only_its_keys_over_verbs() {
     lose_a_guest(name, (Fabric::VerbsNodes, LOST_AFTER), kill_the_first);
 }
 
-/// Promise (V2): the same of one that is there and does not answer, though its card goes on
-/// executing verbs.
+/// Promise: the loss of a node that does not reply affects only its keys over verbs, although its
+/// card continues to execute verbs.
 #[test]
 #[ignore = "needs RDMA devices; `guest/run` starts a machine that has two"]
 fn a_stopped_guest_takes_only_its_keys_over_verbs() {

@@ -1,10 +1,10 @@
-//! What a worker acknowledged, in a file that outlives its process.
+//! Acknowledged writes of a worker, in a file that outlives its process.
 //!
-//! A worker owns a class of keys. Its journal has one word per key, the last value that was
-//! acknowledged, and a header that names the write about to be done. The header is written before
-//! an operation is called and the word after it has returned, each by one `write(2)` into the page
-//! cache, which SIGKILL does not undo. So after a kill each key has the value in its word, but for
-//! the one that the header names, whose write may have happened or not.
+//! A worker owns a class of keys. Its journal has one word per key, the last acknowledged value,
+//! and a header that names the next write. The worker writes the header before it calls an
+//! operation, and the word after the operation has returned. Each is one `write(2)` into the page
+//! cache, which SIGKILL does not undo. After a kill, each key therefore has the value in its word,
+//! except the one in the header, whose write may have taken effect or not.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 const HEADER_SIZE_WORDS: usize = 8;
 
-/// A write that is about to be done. Values are never 0, which stands for "absent".
+/// Write that is about to be executed. Values are never 0, which means "absent".
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Intent {
     pub(crate) index: u64,
@@ -20,21 +20,21 @@ pub(crate) struct Intent {
     pub(crate) new: u64,
 }
 
-/// What a class's workers did, all together.
+/// Totals of a class's workers.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Tally {
+pub(crate) struct OperationTotals {
     pub(crate) operation_count: u64,
     pub(crate) write_count: u64,
     pub(crate) stall_ns_max: u64,
 }
 
-/// The journal of one class of keys.
+/// Journal of one class of keys.
 pub(crate) struct Journal {
     file: File,
-    /// The acknowledged value of each key of the class.
+    /// Acknowledged value of each key of the class.
     pub(crate) values: Vec<u64>,
     pub(crate) intent: Intent,
-    pub(crate) tally: Tally,
+    pub(crate) tally: OperationTotals,
 }
 
 fn path(directory: &Path, class: u64) -> PathBuf {
@@ -66,7 +66,7 @@ impl Journal {
                 old: header[1],
                 new: header[2],
             },
-            tally: Tally {
+            tally: OperationTotals {
                 operation_count: header[3],
                 write_count: header[4],
                 stall_ns_max: header[5],
@@ -74,7 +74,7 @@ impl Journal {
         }
     }
 
-    /// Notes a write that is about to be done, and the tally so far.
+    /// Records a write that is about to be executed, and the totals so far.
     pub(crate) fn intend(&mut self, intent: Intent) {
         self.intent = intent;
         let words = [
@@ -92,7 +92,7 @@ impl Journal {
         self.file.write_all_at(&bytes, 0).expect("a journal");
     }
 
-    /// Notes that a key has a value, after the operation that gave it has returned.
+    /// Records a key's value, after the operation that wrote it has returned.
     pub(crate) fn acknowledge(&mut self, index: u64, value: u64) {
         self.values[index as usize] = value;
         let offset = (HEADER_SIZE_WORDS as u64 + index) * 8;
@@ -101,7 +101,8 @@ impl Journal {
             .expect("a journal");
     }
 
-    /// The key whose value is in doubt: its write was about to be done and was not acknowledged.
+    /// Returns the key whose value is in doubt: its write was about to be executed and was not
+    /// acknowledged.
     pub(crate) fn in_doubt(&self) -> Option<Intent> {
         let intent = self.intent;
         let acknowledged = self.values[intent.index as usize];

@@ -1,7 +1,7 @@
-//! Loads and drops in a loop, by processes that are killed in the middle, and readers beside them.
+//! Loops of loads and drops by processes that are killed in the middle, with concurrent readers.
 //!
-//! A load writes the even keys, all with one value, which is the load's own; what is inserted later
-//! is odd. So a reader knows of any table what it may see: of the even keys none or all, with one
+//! A load writes the even keys, all with one value that is unique to the load; keys inserted later
+//! are odd. A reader therefore knows what a table may contain: all even keys or none, with one
 //! value.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,31 +9,31 @@ use std::time::{Duration, Instant};
 
 use farleaf::{Error, ErrorKind, LoadError, Pool, Session, Table, TableOptions};
 
-use crate::check::{Below, eventually};
-use crate::children::{Part, Peer, scene, stop_flag};
+use crate::check::{PoolMemory, eventually};
+use crate::children::{ChildProcess, ChildRole, scene, stop_flag};
 use crate::node::{Fabric, Node, NodePlan};
-use crate::{Dice, STALL_MAX, kill_count, run_seconds};
+use crate::{BoundedRandom, STALL_MAX, kill_count, run_seconds};
 
-/// Loaders; each has a table of its own, and all share one more.
+/// Number of loaders; each has its own table, and all share one more.
 const LOADER_COUNT: u64 = 3;
 const SHARED_TABLE: &str = "shared";
 /// Records of a load: more than one chunk of leaves, and several models.
 const RECORD_COUNT: u64 = 20_000;
-/// Records inserted after it, so that leaves split.
+/// Records inserted after the load, so that leaves split.
 const INSERT_COUNT: u64 = 500;
-/// Far more than all tables at once, far less than all loads of a run.
+/// Far more than all tables take at once, far less than all loads of a run.
 const POOL_SIZE_MIB: u64 = 128;
 
 fn table_name(loader: u64) -> String {
     format!("table-{loader}")
 }
 
-/// Keys in clusters, so that a load trains several models.
+/// Returns keys in clusters, so that a load trains several models.
 fn even_key(index: u64) -> u64 {
     (index / 1000) << 40 | (index % 1000) * (2 + index / 1000 * 4)
 }
 
-/// The longest step of a child so far.
+/// Longest step of a child so far.
 struct Stopwatch(Duration);
 
 impl Stopwatch {
@@ -47,7 +47,7 @@ impl Stopwatch {
     }
 }
 
-/// The body of [`Part::Loader`].
+/// Runs [`ChildRole::Loader`].
 pub(crate) fn play_loader(arguments: &[&str]) {
     let number = |index: usize| arguments[index].parse::<u64>().expect("a number");
     let stopped = stop_flag();
@@ -55,13 +55,13 @@ pub(crate) fn play_loader(arguments: &[&str]) {
     let mut loader = Loader {
         session: pool.session().expect("a session"),
         stopwatch: Stopwatch(Duration::ZERO),
-        dice: Dice::new(number(2)),
+        dice: BoundedRandom::new(number(2)),
         load: number(2) << 16,
         loaded_count: 0,
         full_since: None,
     };
     while !stopped.load(Ordering::Relaxed) {
-        let is_shared = loader.dice.below(3) == 0;
+        let is_shared = loader.dice.pool_memory(3) == 0;
         let own = table_name(number(1));
         loader.round(if is_shared { SHARED_TABLE } else { &own }, is_shared);
     }
@@ -72,15 +72,15 @@ pub(crate) fn play_loader(arguments: &[&str]) {
 struct Loader {
     session: Session,
     stopwatch: Stopwatch,
-    dice: Dice,
+    dice: BoundedRandom,
     load: u64,
     loaded_count: u64,
-    /// Since when the pool has been full.
+    /// Time since which the pool has been full.
     full_since: Option<Instant>,
 }
 
 impl Loader {
-    /// Makes, loads, extends and drops a table; another loader may do the same to a shared one.
+    /// Creates, loads, extends and drops a table; another loader may do the same to a shared one.
     fn round(&mut self, name: &str, is_shared: bool) {
         let options = TableOptions::default();
         let created = self
@@ -91,7 +91,7 @@ impl Loader {
                 self.full_since = None;
                 table
             }
-            // By the predecessor, or by another loader of the shared table.
+            // Left by the predecessor, or created by another loader of the shared table.
             Err(error) if matches!(error.kind(), ErrorKind::TableExists { .. }) => {
                 match self.session.open_table(name) {
                     Ok(table) => table,
@@ -106,7 +106,7 @@ impl Loader {
         {
             self.refused(error, is_shared);
         }
-        if self.dice.below(4) > 0 {
+        if self.dice.pool_memory(4) > 0 {
             let dropped = self.stopwatch.timed(|| self.session.drop_table(name));
             if let Err(error) = dropped {
                 self.refused(error, is_shared);
@@ -114,8 +114,9 @@ impl Loader {
         }
     }
 
-    /// Nobody but its loader touches a table that is not shared. The memory of dropped tables and
-    /// of the dead comes back by and by, so the pool may be full for a while.
+    /// Handles an error, or panics if it is not expected. Only its loader uses a table that is not
+    /// shared. Memory of dropped tables and dead sessions is freed in the background, so the pool
+    /// may be full for a while.
     fn refused(&mut self, error: Error, is_shared: bool) {
         if !matches!(error.kind(), ErrorKind::Full(_)) {
             return Refusal::from(error).assert_benign(is_shared);
@@ -140,7 +141,7 @@ impl Loader {
                 _ => return Err(error),
             },
         }
-        let from = self.dice.below(RECORD_COUNT - INSERT_COUNT);
+        let from = self.dice.pool_memory(RECORD_COUNT - INSERT_COUNT);
         for index in from..from + INSERT_COUNT {
             let key = even_key(index) + 1;
             self.stopwatch.timed(|| table.put(key, key))?;
@@ -149,7 +150,7 @@ impl Loader {
     }
 }
 
-/// Why something was not done, as far as it may happen here.
+/// Expected reason why an operation failed.
 #[derive(Debug)]
 enum Refusal {
     TableNotFound,
@@ -176,7 +177,7 @@ impl Refusal {
     }
 }
 
-/// A load appears whole or not at all. Returns whether it is there.
+/// Checks that a load appears completely or not at all. Returns whether it is there.
 fn check_loaded(table: &Table) -> Result<bool, Error> {
     let mut load = None;
     let mut expected = 0;
@@ -197,7 +198,7 @@ fn check_loaded(table: &Table) -> Result<bool, Error> {
     Ok(expected > 0)
 }
 
-/// The body of [`Part::Reader`]: reads whatever tables there are, by new handles and by old ones.
+/// Runs [`ChildRole::Reader`]: reads whichever tables exist, by new handles and old ones.
 pub(crate) fn play_reader(arguments: &[&str]) {
     let stopped: &AtomicBool = stop_flag();
     let pool = Pool::open(arguments[0]).expect("the scene serves it");
@@ -240,24 +241,24 @@ fn numbers(said: &[String]) -> Vec<u64> {
     words.map(|word| word.parse().expect("a number")).collect()
 }
 
-/// Whoever is killed between any two steps of making, loading and dropping a table: others load and
-/// read on, no load is seen in part, and all memory comes back.
+/// Promise: processes may be killed between any two steps of creating, loading and dropping tables.
+/// Others continue to load and read, no load is seen in part, and all memory is freed.
 #[test]
 fn killed_loaders_leave_nothing_behind() {
     let name = "loads::killed_loaders_leave_nothing_behind";
     run(name, Fabric::Shm, 0);
 }
 
-/// The same over tcp, where a load is many frames, and any number of them may have been sent when
-/// the process is killed.
+/// Promise: the same holds over tcp, where a load is many frames, any number of which may have been
+/// sent when the process is killed.
 #[test]
 fn killed_loaders_leave_nothing_behind_over_tcp() {
     let name = "loads::killed_loaders_leave_nothing_behind_over_tcp";
     run(name, Fabric::Tcp, 0);
 }
 
-/// The same beside so many tables that sweeps take longer than a loader lives: what a loader
-/// commits and leaves behind while a sweep is under way is not taken for an unfinished load (W2).
+/// Promise: the same holds with so many tables that sweeps take longer than a loader lives: a load
+/// that a loader commits during a sweep before it dies is not taken for an unfinished one.
 #[test]
 fn sweeps_keep_what_is_committed_while_they_run() {
     let name = "loads::sweeps_keep_what_is_committed_while_they_run";
@@ -270,23 +271,23 @@ fn run(name: &str, fabric: Fabric, other_table_count: u64) {
         let address = node.pool(fabric);
         let pool = Pool::open(&address).expect("the node serves");
         make_others(&pool, other_table_count);
-        let mut dice = Dice::new(2);
-        let start = |loader: u64, dice: &mut Dice| {
-            let seed = dice.below(1 << 32);
-            Peer::start(Part::Loader, &format!("{address} {loader} {seed}"))
+        let mut dice = BoundedRandom::new(2);
+        let start = |loader: u64, dice: &mut BoundedRandom| {
+            let seed = dice.pool_memory(1 << 32);
+            ChildProcess::start(ChildRole::Loader, &format!("{address} {loader} {seed}"))
         };
-        let mut loaders: Vec<Peer> = (0..LOADER_COUNT)
+        let mut loaders: Vec<ChildProcess> = (0..LOADER_COUNT)
             .map(|loader| start(loader, &mut dice))
             .collect();
-        let mut reader = Peer::start(Part::Reader, &address);
+        let mut reader = ChildProcess::start(ChildRole::Reader, &address);
         let mean_us = run_seconds() * 1_000_000 / kill_count().max(1);
         for _ in 0..kill_count() {
             std::thread::sleep(Duration::from_micros(
-                mean_us / 4 + dice.below(mean_us * 3 / 2),
+                mean_us / 4 + dice.pool_memory(mean_us * 3 / 2),
             ));
             reader.assert_silent();
-            loaders.iter_mut().for_each(Peer::assert_silent);
-            let loader = dice.below(LOADER_COUNT);
+            loaders.iter_mut().for_each(ChildProcess::assert_silent);
+            let loader = dice.pool_memory(LOADER_COUNT);
             let successor = start(loader, &mut dice);
             std::mem::replace(&mut loaders[loader as usize], successor).kill();
         }
@@ -296,7 +297,7 @@ fn run(name: &str, fabric: Fabric, other_table_count: u64) {
     });
 }
 
-/// Tables that nobody touches, but that every sweep looks at.
+/// Creates tables that no process uses, but that every sweep checks.
 fn make_others(pool: &Pool, count: u64) {
     let session = pool.session().expect("a session");
     for other in 0..count {
@@ -307,7 +308,7 @@ fn make_others(pool: &Pool, count: u64) {
     }
 }
 
-fn report(name: &str, loaders: Vec<Peer>, reader: Peer) {
+fn report(name: &str, loaders: Vec<ChildProcess>, reader: ChildProcess) {
     let mut loaded_count = 0;
     let mut stall_ns_max = 0;
     for loader in loaders {
@@ -328,11 +329,14 @@ fn report(name: &str, loaders: Vec<Peer>, reader: Peer) {
 }
 
 fn check_nothing_is_left(pool: &Pool) {
-    let below = Below::open();
+    let pool_memory = PoolMemory::open();
     eventually("nobody leases a chunk", || {
-        below.chunks().iter().all(|chunk| chunk.owner.is_free())
+        pool_memory
+            .chunks()
+            .iter()
+            .all(|chunk| chunk.owner.is_free())
     });
-    assert!(!below.is_catalog_locked());
+    assert!(!pool_memory.is_catalog_locked());
     let session = pool.session().expect("a session");
     for table in session.list_tables().expect("the catalog") {
         let open = session.open_table(&table.name).expect("a table");

@@ -1,9 +1,9 @@
-//! What the library promises when several processes share a pool, and when they are killed.
+//! Tests of the library's promises when several processes share a pool, and when they are killed.
 //!
-//! Processes reach the pool by shm or by tcp; most runs are made both ways. Whoever checks looks at
-//! the memory itself, by shm.
+//! Processes access the pool by shm or by tcp; most tests run with both. The checks read the memory
+//! itself, by shm.
 //!
-//! Under `cargo test` a short version runs. The full one, as the project promises it:
+//! `cargo test` runs a short version. Run the full one with:
 //!
 //! ```text
 //! FARLEAF_TEST_SECONDS=60 FARLEAF_TEST_KILLS=100 \
@@ -12,35 +12,34 @@
 //!
 //! | variable | meaning | default |
 //! |---|---|---|
-//! | `FARLEAF_TEST_SECONDS` | how long each mixed run takes | 2 |
-//! | `FARLEAF_TEST_KILLS` | how many processes each run with kills loses | 10 |
+//! | `FARLEAF_TEST_SECONDS` | duration of each mixed run | 2 |
+//! | `FARLEAF_TEST_KILLS` | number of processes that each run with kills loses | 10 |
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
-//! | `children` | the processes that tests start |
-//! | `node` | the memory node among them, which serves by shm and by tcp at once |
-//! | `journal` | what workers acknowledged, in files that outlive them |
+//! | `children` | processes that tests start |
+//! | `node` | memory node, which serves by shm and tcp at once |
+//! | `journal` | acknowledged writes of workers, in files that outlive them |
 //! | `worker` | mixed operations on one table |
-//! | `crew` | workers that are started, killed and replaced |
-//! | `check` | the full check of a table and of the pool's memory |
-//! | `mixed` | the runs with and without kills |
-//! | `loads` | loads and drops whose processes are killed, and readers beside them |
-//! | `node_death` | what is left when the memory node is killed, and what clients by tcp are told |
-//! | `bad_network` | delay, loss and a cut network, by the system's own means |
+//! | `worker_processes` | workers that are started, killed and replaced |
+//! | `check` | full check of a table and of the pool's memory |
+//! | `mixed` | runs with and without kills |
+//! | `loads` | loads and drops whose processes are killed, with concurrent readers |
+//! | `node_death` | effects of killing the memory node, and the errors of tcp clients |
+//! | `bad_network` | delay, packet loss and a cut network, emulated by the system |
 //! | `barred` | a session that its home has fenced, at the guests, over verbs |
 //! | `drained` | one of several nodes drained under load, over verbs |
-//! | `guest_death` | what is left when one of several nodes is killed, or stopped |
-//! | `stopped` | a client by tcp that was given up, and goes on later |
-//! | `readers` | clients by tcp that may only read |
+//! | `guest_death` | effects of killing or stopping one of several nodes |
+//! | `stopped` | a tcp client that was fenced and continues later |
+//! | `readers` | tcp clients that have only the right to read |
 //! | `raw_session` | a session that holds locks |
-//! | `reuse` | what a sweep may give back |
-//! | `deaths` | clients that die faster than the memory node looks |
+//! | `reuse` | memory that a sweep must not free |
+//! | `deaths` | clients that die faster than the memory node polls |
 
 mod bad_network;
 mod barred;
 mod check;
 mod children;
-mod crew;
 mod deaths;
 mod drained;
 mod guest_death;
@@ -54,13 +53,14 @@ mod readers;
 mod reuse;
 mod stopped;
 mod worker;
+mod worker_processes;
 
 use std::time::Duration;
 
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
-/// No operation of a living process may take longer, whoever is killed beside it.
+/// Longest time of an operation of a live process, whichever process is killed.
 const STALL_MAX: Duration = Duration::from_secs(5);
 
 fn setting(name: &str, default: u64) -> u64 {
@@ -70,25 +70,25 @@ fn setting(name: &str, default: u64) -> u64 {
     })
 }
 
-/// How long a mixed run takes.
+/// Returns the duration of a mixed run.
 fn run_seconds() -> u64 {
     setting("FARLEAF_TEST_SECONDS", 2)
 }
 
-/// How many processes a run with kills loses.
+/// Returns the number of processes that a run with kills loses.
 fn kill_count() -> u64 {
     setting("FARLEAF_TEST_KILLS", 10)
 }
 
-/// Seeded numbers below bounds.
-struct Dice(Xoshiro256PlusPlus);
+/// Seeded random numbers with upper bounds.
+struct BoundedRandom(Xoshiro256PlusPlus);
 
-impl Dice {
+impl BoundedRandom {
     fn new(seed: u64) -> Self {
         Self(Xoshiro256PlusPlus::seed_from_u64(seed))
     }
 
-    fn below(&mut self, bound: u64) -> u64 {
+    fn pool_memory(&mut self, bound: u64) -> u64 {
         self.0.next_u64() % bound
     }
 }

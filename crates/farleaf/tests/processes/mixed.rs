@@ -4,50 +4,50 @@ use std::path::Path;
 use std::time::Duration;
 
 use farleaf::{LayerKind, Pool, Table, TableOptions};
-use farleaf_region::chunk::CHUNK_LEAF_COUNT_MAX;
+use farleaf_pool::chunk::CHUNK_LEAF_COUNT_MAX;
 
 use crate::check::{MemoryFound, check_memory, check_records, eventually};
 use crate::children::scene;
-use crate::crew::{Crew, Plan};
-use crate::journal::{Journal, Tally};
+use crate::journal::{Journal, OperationTotals};
 use crate::node::{Fabric, Node, NodePlan, open_pool};
 use crate::worker::TABLE;
+use crate::worker_processes::{RunPlan, WorkerProcesses};
 use crate::{kill_count, run_seconds};
 
-/// Every eighth key is there from the start, so that the directory has models.
+/// Every eighth key is loaded, so that the directory has models.
 const LOADED_EVERY: u64 = 8;
 
-/// Keys of each class: so many that inserts find leaves to split for as long as a run takes; over
-/// verbs, which an emulated device makes slow, fewer.
+/// Returns the keys of each class: so many that inserts find leaves to split throughout a run;
+/// fewer over verbs, where an emulated device is slow.
 fn keys_per_class(fabric: Fabric) -> u64 {
     let keys_per_second_bits = if fabric.is_by_verbs() { 8 } else { 14 };
     (run_seconds() << keys_per_second_bits).next_power_of_two()
 }
 
-/// Who works on what, and how.
+/// Parameters of a test.
 #[derive(Clone, Debug)]
-struct Trial {
-    plan: Plan,
+struct MixedRunPlan {
+    plan: RunPlan,
     fabric: Fabric,
     options: TableOptions,
 }
 
-/// A node, a loaded table, and the journals that say what is in it.
-struct Stage {
+/// Memory node, loaded table, and the journals of its records.
+struct MixedRun {
     node: Node,
     fabric: Fabric,
     address: String,
     pool: Pool,
-    plan: Plan,
-    first_leaf: farleaf_types::RemoteAddr,
+    plan: RunPlan,
+    first_leaf: farleaf_base::RemoteAddr,
 }
 
-impl Stage {
-    fn set(directory: &Path, trial: &Trial, retrain_threads: u32) -> Self {
+impl MixedRun {
+    fn set(directory: &Path, trial: &MixedRunPlan, retrain_threads: u32) -> Self {
         let plan = trial.plan;
         let deal = plan.deal();
         let key_count = deal.class_count * deal.keys_per_class;
-        // Half-full leaves of 24 bytes a slot, and as much again.
+        // Half-full leaves of 24 bytes per slot, and as much again.
         let plan_of_node = NodePlan {
             retrain_threads,
             ..NodePlan::of_size(64 + (key_count * 96 >> 20))
@@ -86,18 +86,18 @@ impl Stage {
         }
     }
 
-    /// The records as workers reach them; leaf by leaf in the memory itself, which a network would
-    /// make long.
+    /// Checks the records as workers access them, and the leaves in the memory itself, which would
+    /// take long over a network.
     fn check(&self, journals: &[Journal]) -> MemoryFound {
         let session = self.pool.session().expect("a session");
         let table = session.open_table(TABLE).expect("the table");
         check_records(&table, self.plan.deal(), journals);
         drop((table, session));
-        let below = match self.fabric {
+        let pool_memory = match self.fabric {
             Fabric::Verbs | Fabric::VerbsNodes => self.address.clone(),
             Fabric::Shm | Fabric::Tcp | Fabric::Nodes => self.node.pool(Fabric::Shm),
         };
-        let pool = open_pool(&below);
+        let pool = open_pool(&pool_memory);
         let session = pool.session().expect("a session");
         let table = session.open_table(TABLE).expect("the table");
         let found = check_memory(&pool, &table, self.first_leaf);
@@ -105,7 +105,7 @@ impl Stage {
         found
     }
 
-    /// Splits take the leaves that came back before they take more memory.
+    /// Checks that splits take the returned leaves before they take more memory.
     fn check_reuse(&self, table: &Table, journals: &[Journal], found: MemoryFound) {
         let deal = self.plan.deal();
         let memory_bytes = table.memory_bytes().expect("a read");
@@ -114,7 +114,7 @@ impl Stage {
         let mut absent = deal
             .all()
             .filter(|(class, index)| journals[*class as usize].values[*index as usize] == 0);
-        // An insert splits once at the most.
+        // An insert splits at most once.
         for _ in 0..found.free_leaf_count {
             let Some((class, index)) = absent.next() else {
                 break;
@@ -126,8 +126,8 @@ impl Stage {
     }
 }
 
-/// A new table's first leaf, which is no leaf of it any more once it is loaded.
-fn first_leaf(table: &Table) -> farleaf_types::RemoteAddr {
+/// Returns a new table's first leaf, which is retired once the table is loaded.
+fn first_leaf(table: &Table) -> farleaf_base::RemoteAddr {
     let mut first = None;
     table
         .survey(|leaf| first = Some(leaf.addr))
@@ -135,7 +135,7 @@ fn first_leaf(table: &Table) -> farleaf_types::RemoteAddr {
     first.expect("a table has a leaf")
 }
 
-fn report(name: &str, kill_count: u64, tally: Tally, found: MemoryFound) {
+fn report(name: &str, kill_count: u64, tally: OperationTotals, found: MemoryFound) {
     eprintln!(
         "{name}: {} operations ({} writes), {kill_count} kills, worst stall {:?}, {} splits, {} leaf \
          chunks with {} free leaves",
@@ -148,31 +148,33 @@ fn report(name: &str, kill_count: u64, tally: Tally, found: MemoryFound) {
     );
 }
 
-fn run(name: &str, trial: &Trial, kill_count: u64) {
+fn run(name: &str, trial: &MixedRunPlan, kill_count: u64) {
     scene(name, |directory| {
-        let stage = Stage::set(directory, trial, 0);
-        let mut crew = Crew::start(trial.plan, stage.address.clone(), directory, 1);
+        let stage = MixedRun::set(directory, trial, 0);
+        let mut worker_processes =
+            WorkerProcesses::start(trial.plan, stage.address.clone(), directory, 1);
         let duration = Duration::from_secs(run_seconds());
         if kill_count == 0 {
-            crew.watch(duration);
+            worker_processes.watch(duration);
         } else {
-            crew.kill(kill_count, duration);
+            worker_processes.kill(kill_count, duration);
         }
-        let (journals, tally) = crew.end();
+        let (journals, tally) = worker_processes.end();
         let found = stage.check(&journals);
         report(name, kill_count, tally, found);
         assert_leaves_came_back(trial.plan, found);
     });
 }
 
-/// The same on a node that retrains, where memory comes and goes by itself: the records are
-/// checked, and that no lock stays.
-fn run_retrained(name: &str, trial: &Trial) {
+/// Runs a test on a node that retrains, which allocates and frees memory itself: checks the
+/// records, and that no lock is held.
+fn run_retrained(name: &str, trial: &MixedRunPlan) {
     scene(name, |directory| {
-        let stage = Stage::set(directory, trial, 1);
-        let mut crew = Crew::start(trial.plan, stage.address.clone(), directory, 1);
-        crew.kill(kill_count(), Duration::from_secs(run_seconds()));
-        let (journals, tally) = crew.end();
+        let stage = MixedRun::set(directory, trial, 1);
+        let mut worker_processes =
+            WorkerProcesses::start(trial.plan, stage.address.clone(), directory, 1);
+        worker_processes.kill(kill_count(), Duration::from_secs(run_seconds()));
+        let (journals, tally) = worker_processes.end();
         let session = stage.pool.session().expect("a session");
         let table = session.open_table(TABLE).expect("the table");
         check_records(&table, trial.plan.deal(), &journals);
@@ -191,9 +193,9 @@ fn run_retrained(name: &str, trial: &Trial) {
     });
 }
 
-/// Memory does not grow with the kills: what is free is what the sessions that were open at the
-/// same time may have leased, and the dead that were not swept yet when their successors leased.
-fn assert_leaves_came_back(plan: Plan, found: MemoryFound) {
+/// Checks that memory does not grow with the kills. At most as many leaves are free as were leased
+/// by concurrent sessions and by dead ones that were not swept yet when their successors leased.
+fn assert_leaves_came_back(plan: RunPlan, found: MemoryFound) {
     let session_count = plan.deal().class_count;
     let chunk_count_max = 3 * session_count + 2;
     assert!(
@@ -202,10 +204,10 @@ fn assert_leaves_came_back(plan: Plan, found: MemoryFound) {
     );
 }
 
-/// Four processes on a table with the default options.
-fn four_processes(fabric: Fabric) -> Trial {
-    Trial {
-        plan: Plan {
+/// Returns a test with four processes on a table with the default options.
+fn four_processes(fabric: Fabric) -> MixedRunPlan {
+    MixedRunPlan {
+        plan: RunPlan {
             process_count: 4,
             threads_per_process: 1,
             keys_per_class: keys_per_class(fabric),
@@ -215,10 +217,11 @@ fn four_processes(fabric: Fabric) -> Trial {
     }
 }
 
-/// Fewer processes of two sessions each, the largest leaves and the other search layer.
-fn three_processes_of_two_threads(fabric: Fabric) -> Trial {
-    Trial {
-        plan: Plan {
+/// Returns a test with fewer processes of two sessions each, the largest leaves and the other
+/// search layer.
+fn three_processes_of_two_threads(fabric: Fabric) -> MixedRunPlan {
+    MixedRunPlan {
+        plan: RunPlan {
             process_count: 3,
             threads_per_process: 2,
             keys_per_class: keys_per_class(fabric),
@@ -232,22 +235,22 @@ fn three_processes_of_two_threads(fabric: Fabric) -> Trial {
     }
 }
 
-/// Four processes at once on one table, mixed work, then a full check: nothing missing, nothing
-/// twice.
+/// Promise: four processes do mixed work on one table concurrently, and no record is missing or
+/// duplicated.
 #[test]
 fn four_processes_on_one_table_lose_nothing() {
     let name = "mixed::four_processes_on_one_table_lose_nothing";
     run(name, &four_processes(Fabric::Shm), 0);
 }
 
-/// The same over tcp.
+/// Promise: the same holds over tcp.
 #[test]
 fn four_processes_on_one_table_lose_nothing_over_tcp() {
     let name = "mixed::four_processes_on_one_table_lose_nothing_over_tcp";
     run(name, &four_processes(Fabric::Tcp), 0);
 }
 
-/// The same over verbs, between two devices.
+/// Promise: the same holds over verbs, between two devices.
 #[test]
 #[ignore = "needs RDMA devices; `guest/run` starts a machine that has two"]
 fn four_processes_on_one_table_lose_nothing_over_verbs() {
@@ -255,7 +258,8 @@ fn four_processes_on_one_table_lose_nothing_over_verbs() {
     run(name, &four_processes(Fabric::Verbs), 0);
 }
 
-/// The same over verbs while one process after another is killed, whose queue pairs the node ends.
+/// Promise: the same holds over verbs while one process after another is killed, whose queue pairs
+/// the node ends.
 #[test]
 #[ignore = "needs RDMA devices; `guest/run` starts a machine that has two"]
 fn killed_processes_lose_nothing_and_stop_nobody_over_verbs() {
@@ -263,7 +267,7 @@ fn killed_processes_lose_nothing_and_stop_nobody_over_verbs() {
     run(name, &four_processes(Fabric::Verbs), kill_count());
 }
 
-/// The same over verbs while the node, by a queue pair of its own, moves leaves (F4).
+/// Promise: the same holds over verbs while the node moves leaves by its own queue pair (FABRIC-4).
 #[test]
 #[ignore = "needs RDMA devices; `guest/run` starts a machine that has two"]
 fn killed_processes_lose_nothing_while_leaves_are_moved_over_verbs() {
@@ -271,23 +275,24 @@ fn killed_processes_lose_nothing_while_leaves_are_moved_over_verbs() {
     run_retrained(name, &four_processes(Fabric::Verbs));
 }
 
-/// The same while one process after another is killed: the others go on, no lock stays, no
-/// acknowledged write is lost, leased leaves come back.
+/// Promise: while one process after another is killed, the others continue, no lock stays held, no
+/// acknowledged write is lost, and leased leaves are returned.
 #[test]
 fn killed_processes_lose_nothing_and_stop_nobody() {
     let name = "mixed::killed_processes_lose_nothing_and_stop_nobody";
     run(name, &four_processes(Fabric::Shm), kill_count());
 }
 
-/// The same over tcp, where the node executes what it had been sent before the kill, and learns of
-/// the death when the kernel closes the sockets.
+/// Promise: the same holds over tcp, where the node executes what was sent before the kill, and
+/// learns of the death when the kernel closes the sockets.
 #[test]
 fn killed_processes_lose_nothing_and_stop_nobody_over_tcp() {
     let name = "mixed::killed_processes_lose_nothing_and_stop_nobody_over_tcp";
     run(name, &four_processes(Fabric::Tcp), kill_count());
 }
 
-/// The same with two sessions in each process, the largest leaves and the other search layer.
+/// Promise: the same holds with two sessions in each process, the largest leaves and the other
+/// search layer.
 #[test]
 fn killed_processes_of_two_threads_lose_nothing() {
     let name = "mixed::killed_processes_of_two_threads_lose_nothing";
@@ -298,7 +303,7 @@ fn killed_processes_of_two_threads_lose_nothing() {
     );
 }
 
-/// The same over tcp.
+/// Promise: the same holds over tcp.
 #[test]
 fn killed_processes_of_two_threads_lose_nothing_over_tcp() {
     let name = "mixed::killed_processes_of_two_threads_lose_nothing_over_tcp";
@@ -309,26 +314,27 @@ fn killed_processes_of_two_threads_lose_nothing_over_tcp() {
     );
 }
 
-/// Processes are killed one after another while their table is retrained: nothing is lost, by
-/// moving leaves or by new leaf tables.
+/// Promise: while processes are killed and their table is retrained, no record is lost, whether
+/// leaves are moved or leaf tables replaced.
 #[test]
 fn killed_processes_lose_nothing_while_leaves_are_moved() {
     let name = "mixed::killed_processes_lose_nothing_while_leaves_are_moved";
     run_retrained(name, &four_processes(Fabric::Shm));
 }
 
-/// The same over tcp, where the node itself works beside its clients in mapped memory (F4).
+/// Promise: the same holds over tcp, where the node works in mapped memory beside its clients
+/// (FABRIC-4).
 #[test]
 fn killed_processes_lose_nothing_while_leaves_are_moved_over_tcp() {
     let name = "mixed::killed_processes_lose_nothing_while_leaves_are_moved_over_tcp";
     run_retrained(name, &four_processes(Fabric::Tcp));
 }
 
-/// The same with the paper's layer, whose leaves stay where they are.
+/// Promise: the same holds with the paper's layer, whose leaves are not moved.
 #[test]
 fn killed_processes_lose_nothing_while_leaf_tables_are_replaced() {
     let name = "mixed::killed_processes_lose_nothing_while_leaf_tables_are_replaced";
-    let trial = Trial {
+    let trial = MixedRunPlan {
         options: TableOptions {
             layer: LayerKind::Rolex,
             ..TableOptions::default()
@@ -338,16 +344,16 @@ fn killed_processes_lose_nothing_while_leaf_tables_are_replaced() {
     run_retrained(name, &trial);
 }
 
-/// The same in a pool of several nodes, where a session is fenced at all of them before anybody
-/// takes over what it holds (V3), and leaves are moved from node to node (M4).
+/// Promise: the same holds in a pool of several nodes, where a session is fenced at all of them
+/// before others recover what it holds, and leaves are moved between nodes.
 #[test]
 fn killed_processes_lose_nothing_on_several_nodes() {
     let name = "mixed::killed_processes_lose_nothing_on_several_nodes";
     run_retrained(name, &four_processes(Fabric::Nodes));
 }
 
-/// The same over verbs, where each node's card executes the verbs, those of the home's agent among
-/// them, and a session is fenced by the end of its queue pairs at all nodes.
+/// Promise: the same holds over verbs, where each node's card executes the verbs, including those
+/// of the home's agent. A session is fenced by ending its queue pairs at all nodes.
 #[test]
 #[ignore = "needs RDMA devices; `guest/run` starts a machine that has two"]
 fn killed_processes_lose_nothing_on_several_nodes_over_verbs() {

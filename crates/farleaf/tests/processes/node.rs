@@ -1,5 +1,5 @@
-//! The memory node of a scene: a child that is reached over shared memory and over tcp alike, or,
-//! where an RDMA device serves its memory, by verbs.
+//! Memory node of a scene: a child that serves by shared memory and tcp, or by verbs if an RDMA
+//! device serves its memory.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -8,48 +8,48 @@ use farleaf::{ConnectOptions, Pool, VerbsOptions};
 use farleaf_node::{GuestNode, GuestOptions, HomeOptions, NodeId, ShmNode, TcpListenOptions};
 use rustix::process::Signal;
 
-use crate::children::{Part, Peer, wait_for_the_end};
+use crate::children::{ChildProcess, ChildRole, wait_for_the_end};
 
-/// The pool of every scene; their directories differ.
+/// Pool name of every scene; the directories differ.
 pub(crate) const POOL: &str = "scene";
 
-/// Beside the home.
+/// Number of guests beside the home.
 const GUEST_COUNT: usize = 2;
-/// A guest that does not answer for so long is lost.
+/// Time without a reply after which a guest is lost.
 pub(crate) const LOST_AFTER: Duration = Duration::from_millis(1500);
 
-/// How a process reaches the pool.
+/// Fabric over which a process accesses the pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fabric {
     Shm,
     Tcp,
-    /// Over tcp, to a home and two guests, each a process of its own.
+    /// TCP to a home and two guests, each in its own process.
     Nodes,
     Verbs,
-    /// The same over verbs.
+    /// Verbs to a home and two guests, each in its own process.
     VerbsNodes,
 }
 
 impl Fabric {
-    /// Whether there are several nodes.
+    /// Returns whether there are several nodes.
     fn has_guests(self) -> bool {
         matches!(self, Self::Nodes | Self::VerbsNodes)
     }
 
-    /// Whether an RDMA device serves the memory.
+    /// Returns whether an RDMA device serves the memory.
     pub(crate) fn is_by_verbs(self) -> bool {
         matches!(self, Self::Verbs | Self::VerbsNodes)
     }
 }
 
-/// How clients connect: by their RDMA device to nodes by verbs.
+/// Returns the clients' connection options, with their RDMA device for verbs.
 pub(crate) fn connect_options() -> ConnectOptions {
     let mut options = ConnectOptions::default();
     options.verbs.device = std::env::var("FARLEAF_RDMA_DEVICE").ok();
     options
 }
 
-/// What serves the memory of nodes by verbs.
+/// Returns the options of nodes that serve by verbs.
 pub(crate) fn node_options() -> VerbsOptions {
     VerbsOptions {
         device: std::env::var("FARLEAF_TEST_NODE_RDMA_DEVICE").ok(),
@@ -57,26 +57,26 @@ pub(crate) fn node_options() -> VerbsOptions {
     }
 }
 
-/// Opens a pool, by the clients' RDMA device if it is one by verbs.
+/// Opens a pool, with the clients' RDMA device if it is served by verbs.
 pub(crate) fn open_pool(address: &str) -> Pool {
     Pool::open_with(address, &connect_options()).expect("the node serves")
 }
 
-/// What a node is like.
+/// Parameters of a node.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NodePlan {
     pub(crate) size_mib: u64,
     pub(crate) retrain_threads: u32,
-    /// A client by tcp that says nothing for so long is given up.
+    /// Time without a message after which a tcp client is fenced.
     pub(crate) silence_max: Duration,
-    /// Whether an RDMA device serves its memory, and nobody else.
+    /// Whether only an RDMA device serves the memory.
     pub(crate) by_verbs: bool,
-    /// A guest that does not answer for so long is lost.
+    /// Time without a reply after which a guest is lost.
     pub(crate) lost_after: Duration,
 }
 
 impl NodePlan {
-    /// A node that changes no table by itself, and is patient.
+    /// Returns parameters of a node without retraining and with long timeouts.
     pub(crate) fn of_size(size_mib: u64) -> Self {
         Self {
             size_mib,
@@ -88,23 +88,23 @@ impl NodePlan {
     }
 }
 
-/// A memory node that serves; the home of a pool, if there are several.
+/// Running memory node; the home of a pool, if there are several.
 pub(crate) struct Node {
-    peer: Peer,
+    peer: ChildProcess,
     network_address: String,
     pub(crate) guests: Vec<Guest>,
 }
 
-/// A node that is not its pool's home.
+/// Running node that is not its pool's home.
 pub(crate) struct Guest {
-    peer: Peer,
+    peer: ChildProcess,
 }
 
 impl Guest {
     /// Joins the pool whose home is at an address.
     pub(crate) fn start(plan: NodePlan, home_address: &str) -> Self {
         let arguments = format!("{} {home_address} {}", plan.size_mib, plan.by_verbs);
-        let peer = Peer::start(Part::Guest, &arguments);
+        let peer = ChildProcess::start(ChildRole::Guest, &arguments);
         let said = peer.hear();
         assert!(said.starts_with("joined "), "{said}");
         Self { peer }
@@ -120,7 +120,7 @@ impl Guest {
 }
 
 impl Node {
-    /// The nodes that a fabric needs; of several, each has the plan's size.
+    /// Starts the nodes that a fabric needs; each of several nodes has the plan's size.
     pub(crate) fn start_over(fabric: Fabric, plan: NodePlan) -> Self {
         let plan = NodePlan {
             by_verbs: fabric.is_by_verbs(),
@@ -129,7 +129,7 @@ impl Node {
         if !fabric.has_guests() {
             return Self::start(plan);
         }
-        let mut home = Self::start_part(Part::Home, plan);
+        let mut home = Self::start_part(ChildRole::Home, plan);
         for _ in 0..GUEST_COUNT {
             home.guests.push(Guest::start(plan, &home.network_address));
         }
@@ -137,11 +137,11 @@ impl Node {
     }
 
     pub(crate) fn start(plan: NodePlan) -> Self {
-        Self::start_part(Part::Node, plan)
+        Self::start_part(ChildRole::Node, plan)
     }
 
-    fn start_part(part: Part, plan: NodePlan) -> Self {
-        let peer = Peer::start(
+    fn start_part(part: ChildRole, plan: NodePlan) -> Self {
+        let peer = ChildProcess::start(
             part,
             &format!(
                 "{} {} {} {} {}",
@@ -161,7 +161,7 @@ impl Node {
         }
     }
 
-    /// The address of its pool.
+    /// Returns the address of the node's pool.
     pub(crate) fn pool(&self, fabric: Fabric) -> String {
         match fabric {
             Fabric::Shm => format!("shm:{POOL}"),
@@ -170,7 +170,7 @@ impl Node {
         }
     }
 
-    /// Where it listens for clients by tcp.
+    /// Returns the address for tcp clients.
     pub(crate) fn network_address(&self) -> &str {
         &self.network_address
     }
@@ -179,7 +179,7 @@ impl Node {
         self.peer.kill();
     }
 
-    /// Kills the home alone; returns those that were its guests.
+    /// Kills only the home; returns its guests.
     pub(crate) fn kill_home(self) -> Vec<Guest> {
         self.peer.kill();
         self.guests
@@ -206,7 +206,7 @@ fn serve(mut node: ShmNode, silence_ms: u64) {
     wait_for_the_end();
 }
 
-/// The body of [`Part::Node`]: serves a pool, and says where it listens.
+/// Runs [`ChildRole::Node`]: serves a pool, and reports its address.
 pub(crate) fn play(arguments: &[&str]) {
     let number = |index: usize| arguments[index].parse::<u64>().expect("a number");
     let retraining = farleaf::retrain_policy(number(1) as u32).expect("0 or 1");
@@ -218,7 +218,7 @@ pub(crate) fn play(arguments: &[&str]) {
     serve(node.expect("a node"), number(2));
 }
 
-/// The body of [`Part::Home`]: the same for a pool of several nodes.
+/// Runs [`ChildRole::Home`]: serves the home of a pool of several nodes, and reports its address.
 pub(crate) fn play_home(arguments: &[&str]) {
     let number = |index: usize| arguments[index].parse::<u64>().expect("a number");
     let retraining = farleaf::retrain_policy(number(1) as u32).expect("0 or 1");
@@ -232,7 +232,7 @@ pub(crate) fn play_home(arguments: &[&str]) {
     serve(node.expect("a home"), number(2));
 }
 
-/// The body of [`Part::Guest`]: joins a pool, and says which number it has.
+/// Runs [`ChildRole::Guest`]: joins a pool, and reports its number.
 pub(crate) fn play_guest(arguments: &[&str]) {
     let options = GuestOptions {
         name: "scene-guest".to_owned(),

@@ -1,6 +1,6 @@
-//! The memory node killed while clients work. Those that have mapped its memory keep it and go on,
-//! nobody new comes in, and a node of the same name can be started again. Those that reach it by
-//! tcp are told, in time.
+//! The memory node is killed while clients work. Clients that have mapped its memory keep it and
+//! continue, new ones cannot connect, and a node of the same name can be started again. Clients
+//! over tcp get errors in time.
 
 use std::thread::{Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
@@ -11,16 +11,16 @@ use rustix::process::Signal;
 
 use crate::check::check_records;
 use crate::children::scene;
-use crate::crew::{Crew, Plan};
 use crate::journal::Journal;
 use crate::node::{Fabric, Node, NodePlan};
 use crate::raw_session::{RawSession, first_lock};
 use crate::worker::TABLE;
+use crate::worker_processes::{RunPlan, WorkerProcesses};
 
 #[test]
 fn clients_outlive_the_memory_node() {
     scene("node_death::clients_outlive_the_memory_node", |directory| {
-        let plan = Plan {
+        let plan = RunPlan {
             process_count: 2,
             threads_per_process: 1,
             keys_per_class: 1 << 14,
@@ -36,12 +36,12 @@ fn clients_outlive_the_memory_node() {
         for class in 0..plan.deal().class_count {
             Journal::create(directory, class, &nothing);
         }
-        let mut crew = Crew::start(plan, address.clone(), directory, 3);
-        crew.watch(Duration::from_millis(500));
+        let mut worker_processes = WorkerProcesses::start(plan, address.clone(), directory, 3);
+        worker_processes.watch(Duration::from_millis(500));
         node.kill();
-        let before = crew.operation_count();
-        crew.watch(Duration::from_millis(500));
-        assert!(crew.operation_count() > before, "clients go on");
+        let before = worker_processes.operation_count();
+        worker_processes.watch(Duration::from_millis(500));
+        assert!(worker_processes.operation_count() > before, "clients go on");
 
         let refused = pool.session().expect_err("nobody registers sessions");
         assert!(
@@ -63,21 +63,21 @@ fn clients_outlive_the_memory_node() {
             .expect("a table");
         next_table.put(1, 2).expect("a put");
 
-        let (journals, _) = crew.end();
+        let (journals, _) = worker_processes.end();
         check_records(&table, plan.deal(), &journals);
         assert_eq!(next_table.get(1).expect("a get"), Some(2));
         assert_eq!(next_table.range(..).count(), 1);
     });
 }
 
-/// A killed node's kernel closes its connections, so whoever waits for it learns that at once.
+/// Time within which clients get errors: a killed node's kernel closes its connections.
 const LOSS_TIME_MAX: Duration = Duration::from_secs(2);
-/// How long clients of a node that is stopped wait for an answer.
+/// Reply timeout of clients of a stopped node.
 const ANSWER_TIME_MAX: Duration = Duration::from_millis(500);
-/// An operation posts a few batches, of which only the first one can be waited for.
+/// Longest time of an operation: it posts a few batches, of which only the first can time out.
 const SILENCE_TIME_MAX: Duration = Duration::from_secs(3);
 
-/// Does something until it fails: when that was, and why.
+/// Repeats an operation until it fails; returns when and why.
 fn until_refused(mut operation: impl FnMut() -> Result<(), Error>) -> (Instant, Error) {
     loop {
         if let Err(error) = operation() {
@@ -96,21 +96,22 @@ fn is_loss(error: &Error) -> bool {
     )
 }
 
-/// Guests fence the sessions of a process that has given itself up.
+/// Returns whether an error is the loss of the home, or fencing: guests fence the sessions of a
+/// process that has given itself up.
 fn is_loss_or_fenced(error: &Error) -> bool {
     let is_fenced = matches!(error.kind(), ErrorKind::Fabric(error)
         if matches!(error.kind(), BatchErrorKind::Fenced));
     is_fenced || is_loss(error)
 }
 
-/// One thread per kind of operation on a table of [`RECORD_COUNT`] records, and one that waits for
-/// a lock that nobody gives back; how each of them ended.
+/// Threads with one kind of operation each on a table of [`RECORD_COUNT`] records, and one that
+/// waits for a lock that is never released; with their results.
 struct Clients<'scope> {
     threads: Vec<(&'static str, ScopedJoinHandle<'scope, (Instant, Error)>)>,
 }
 
 const RECORD_COUNT: u64 = 10_000;
-/// A table whose only leaf is locked all the time.
+/// Table whose only leaf is locked all the time.
 const LOCKED: &str = "locked";
 
 impl<'scope> Clients<'scope> {
@@ -152,7 +153,7 @@ impl<'scope> Clients<'scope> {
         clients
     }
 
-    /// All of them must have ended so soon after `since`, by errors that say how.
+    /// Checks that all threads have ended within `time_max` after `since`, by the right errors.
     fn assert_ended(self, since: Instant, time_max: Duration) {
         self.assert_ended_by(since, time_max, is_loss);
     }
@@ -180,10 +181,9 @@ fn make_table(pool: &Pool) -> (Session, Table) {
     (session, table)
 }
 
-/// Promise: over tcp the memory is gone with its node. Every operation that was under way ends
-/// within [`LOSS_TIME_MAX`] with a typed error, one that waits for a lock among them; so does
-/// everything afterwards; sessions and pools can be dropped; and a pool that is opened at the next
-/// node works.
+/// Promise: over tcp the memory is gone with its node. Every unfinished operation ends within
+/// [`LOSS_TIME_MAX`] with a typed error, including one that waits for a lock, and so do all later
+/// ones. Sessions and pools can be dropped, and a pool that is opened at the next node works.
 #[test]
 fn clients_of_a_killed_node_are_told_over_tcp() {
     let name = "node_death::clients_of_a_killed_node_are_told_over_tcp";
@@ -221,9 +221,9 @@ fn clients_of_a_killed_node_are_told_over_tcp() {
     });
 }
 
-/// Promise: of several nodes the home is needed: where it is killed, everybody is told as quickly,
-/// also who works on a guest's keys alone. (They went on, as long
-/// as they needed nothing of the home.)
+/// Promise: a pool of several nodes needs its home: if that is killed, all operations fail as
+/// quickly, including those that use only a guest's keys. (They continued as long as they did not
+/// need the home.)
 #[test]
 fn clients_of_a_killed_home_are_told() {
     scene("node_death::clients_of_a_killed_home_are_told", |_| {
@@ -244,9 +244,9 @@ fn clients_of_a_killed_home_are_told() {
     });
 }
 
-/// Promise: a node that does not answer is told from one that does by the time that the client
-/// was given, in all that it does; a session whose verbs were not answered is of no use even
-/// when the node goes on, and a new one is.
+/// Promise: operations on a node that does not reply time out after the client's configured time. A
+/// session whose verbs were not answered stays unusable even if the node continues; a new session
+/// works.
 #[test]
 fn clients_of_a_stopped_node_are_told_over_tcp() {
     let name = "node_death::clients_of_a_stopped_node_are_told_over_tcp";

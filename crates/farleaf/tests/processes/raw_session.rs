@@ -1,15 +1,15 @@
-//! A session by tcp that does nothing but hold locks, as no handle of the library does for long.
+//! Session over tcp that only holds locks, which no handle of the library does for long.
 
 use farleaf::TableOptions;
+use farleaf_base::{OwnerWord, WordAddr};
 use farleaf_executor::block_on;
 use farleaf_fabric::tcp::{TcpClient, TcpConnectOptions, TcpEndpoint};
 use farleaf_fabric::{Batch, BatchError, Control, Endpoint};
-use farleaf_leaf::LeafGeometry;
-use farleaf_types::{OwnerWord, WordAddr};
+use farleaf_leaf::words::LeafGeometry;
 
-use crate::check::Below;
+use crate::check::PoolMemory;
 
-/// A session that takes and gives back locks, whoever waits for them.
+/// Session that takes and releases locks, regardless of waiting clients.
 pub(crate) struct RawSession {
     pub(crate) client: TcpClient,
     endpoint: TcpEndpoint,
@@ -33,7 +33,7 @@ impl RawSession {
         block_on(self.endpoint.execute(batch), self.endpoint.completions())
     }
 
-    /// D5: tries to take a lock; what it was before.
+    /// Tries to take a lock (LEAF-5); returns its previous value.
     pub(crate) fn take(&self, lock: WordAddr) -> u64 {
         let mut batch = Batch::new();
         let swap = batch.compare_swap(lock, 0, self.owner.word());
@@ -41,7 +41,7 @@ impl RawSession {
         batch.previous(swap)
     }
 
-    /// Writes that nobody has the lock, as who has it may.
+    /// Releases a lock that this session holds.
     pub(crate) fn unlock(&self, lock: WordAddr) -> Result<(), BatchError> {
         self.write(lock, 0)
     }
@@ -52,7 +52,7 @@ impl RawSession {
         self.execute(&mut batch)
     }
 
-    /// Where among the slots of the leaf behind a lock a word is.
+    /// Returns the address of a word among the slots of a lock's leaf.
     pub(crate) fn find(&self, lock: WordAddr, word: u64) -> WordAddr {
         let leaf_size_words = geometry().leaf_size_words();
         let slots_start = leaf_size_words - 2 * geometry().slot_count();
@@ -69,7 +69,8 @@ fn geometry() -> LeafGeometry {
     LeafGeometry::new(TableOptions::default().slots).expect("a geometry")
 }
 
-/// The lock of a table's first leaf; the table has the default options and nothing was loaded.
+/// Returns the lock of a table's first leaf. The table has the default options and has never been
+/// loaded.
 pub(crate) fn first_lock(table: &str) -> WordAddr {
-    geometry().lock(Below::open().first_leaf(table))
+    geometry().lock(PoolMemory::open().first_leaf(table))
 }

@@ -1,4 +1,5 @@
-//! Clients by tcp that may only read, beside writers: they cannot take a lock to read under.
+//! Clients over tcp with only the right to read, beside writers: they cannot take a lock for
+//! reading.
 
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -13,7 +14,7 @@ use crate::raw_session::{RawSession, first_lock};
 const TABLE: &str = "read";
 const KEY: u64 = 5;
 const VALUE: u64 = 50;
-/// Longer than a reader spends on all the looks after which it takes a leaf for damaged.
+/// Longer than all the retries after which a reader considers a leaf corrupted.
 const HOLD_TIME: Duration = Duration::from_millis(500);
 
 fn open_to_read(address: &str) -> Pool {
@@ -24,14 +25,14 @@ fn open_to_read(address: &str) -> Pool {
     Pool::open_with(address, &options).expect("the node serves")
 }
 
-/// A get by a thread of its own.
+/// Starts a get in its own thread.
 fn start_get(address: &str) -> JoinHandle<Result<Option<u64>, Error>> {
     let pool = open_to_read(address);
     std::thread::spawn(move || pool.session()?.open_table(TABLE)?.get(KEY))
 }
 
-/// Promise: who may only read waits for a leaf that is torn until its writer is done, or, if that
-/// dies, until it has been recovered; it is not refused because it cannot lock.
+/// Promise: a client that can only read waits for a torn leaf until its writer is done, or, if the
+/// writer dies, until the leaf has been recovered. It does not fail because it cannot lock.
 #[test]
 fn a_reader_waits_for_a_torn_leaf() {
     scene("readers::a_reader_waits_for_a_torn_leaf", |_| {
@@ -45,7 +46,7 @@ fn a_reader_waits_for_a_torn_leaf() {
         for dies in [false, true] {
             let writer = RawSession::open(node.network_address());
             assert_eq!(writer.take(lock), 0, "nobody has it");
-            // As an update does before its commit point.
+            // Like an update before its commit point.
             let place = writer.find(lock, VALUE);
             writer.write(place, VALUE + 1).expect("it lives");
             let get = start_get(&address);
@@ -62,7 +63,7 @@ fn a_reader_waits_for_a_torn_leaf() {
     });
 }
 
-/// Promise: a write that is refused for lack of rights changes nothing, and the session goes on.
+/// Promise: a write that is rejected for lack of rights changes nothing, and the session continues.
 #[test]
 fn a_refused_write_leaves_the_session_as_it_was() {
     scene(

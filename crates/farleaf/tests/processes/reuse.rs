@@ -1,21 +1,21 @@
-//! What a sweep may give back, and what it must keep.
+//! Memory that a sweep may free, and memory that it must keep.
 
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use farleaf::{Pool, TableOptions};
 
-use crate::check::{Below, eventually};
-use crate::children::{Part, Peer, scene, wait_for_the_end};
+use crate::check::{PoolMemory, eventually};
+use crate::children::{ChildProcess, ChildRole, scene, wait_for_the_end};
 use crate::node::{Fabric, Node, NodePlan};
 
 const TABLE: &str = "reused";
 const RECORD_COUNT: u64 = 1000;
-/// Splits that take all leaves of more than one chunk.
+/// Number of inserts whose splits take all leaves of more than one chunk.
 const INSERT_COUNT: u64 = 20_000;
 
-/// The body of [`Part::Splitter`]: loads the table and splits leaves of it, so that it leases the
-/// chunk that the table's first leaf is in; then waits to be killed.
+/// Runs [`ChildRole::Splitter`]: loads the table and splits its leaves, so that it leases the chunk
+/// with the table's first leaf; then waits to be killed.
 pub(crate) fn play_splitter(arguments: &[&str]) {
     let pool = Pool::open(arguments[0]).expect("the scene serves it");
     let session = pool.session().expect("a session");
@@ -29,8 +29,9 @@ pub(crate) fn play_splitter(arguments: &[&str]) {
     wait_for_the_end();
 }
 
-/// D7: a session that has the table open since before the load still looks at its first leaf first.
-/// That was retired; were it given back by the sweep and reused, the session would be lost.
+/// Promise (LEAF-7): a session that opened the table before its load still reads the first leaf
+/// first. That leaf was retired. If the sweep freed it and it were reused, the session would read
+/// another leaf.
 #[test]
 fn a_tables_first_leaf_is_never_reused() {
     scene("reuse::a_tables_first_leaf_is_never_reused", |_| {
@@ -41,7 +42,8 @@ fn a_tables_first_leaf_is_never_reused() {
         session
             .create_table(TABLE, &TableOptions::default())
             .expect("a table");
-        // A handle that knows only the first leaf, on a thread of its own: it might never return.
+        // A handle that knows only the first leaf, in its own thread, because it might never
+        // return.
         let (ask, asked) = channel::<u64>();
         let (answer, answered) = channel();
         let of_thread = address.clone();
@@ -58,12 +60,15 @@ fn a_tables_first_leaf_is_never_reused() {
         });
         assert_eq!(answered.recv(), Ok(None));
 
-        let splitter = Peer::start(Part::Splitter, &address);
+        let splitter = ChildProcess::start(ChildRole::Splitter, &address);
         assert_eq!(splitter.hear(), "split");
         splitter.kill();
-        let below = Below::open();
+        let pool_memory = PoolMemory::open();
         eventually("the dead splitter's chunks come back", || {
-            below.chunks().iter().all(|chunk| chunk.owner.is_free())
+            pool_memory
+                .chunks()
+                .iter()
+                .all(|chunk| chunk.owner.is_free())
         });
         let table = session.open_table(TABLE).expect("a table");
         for index in 0..INSERT_COUNT {

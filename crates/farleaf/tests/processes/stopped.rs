@@ -1,7 +1,8 @@
-//! A client by tcp that is stopped for longer than its node is patient, and goes on later.
+//! A tcp client that is stopped for longer than the node's timeout, and continues later.
 //!
-//! The node cannot tell it from a dead one. It gives the client up, and others recover what it
-//! held; so nothing that it does afterwards may change anything (F6), whatever it was about to do.
+//! The node cannot distinguish it from a dead one. It fences the client, and others recover what it
+//! held. Nothing that it does afterwards may have an effect (FABRIC-6), whatever it was about to
+//! do.
 
 use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
@@ -10,25 +11,27 @@ use farleaf::{Error, ErrorKind, Pool, Table, TableOptions};
 use farleaf_fabric::{BatchError, BatchErrorKind, Control, SessionLife};
 use rustix::process::Signal;
 
-use crate::children::{Part, Peer, scene, wait_for_the_end};
+use crate::children::{ChildProcess, ChildRole, scene, wait_for_the_end};
 use crate::node::{Fabric, Node, NodePlan};
 use crate::raw_session::{RawSession, first_lock};
 
-/// The table whose only leaf the sleeper holds.
+/// Table whose only leaf the sleeper locks.
 const HELD: &str = "held";
-/// The table that it writes to without end.
+/// Table to which the sleeper writes continuously.
 const WRITTEN: &str = "written";
 const KEY: u64 = 1;
-/// Larger than all that the sleeper writes.
+/// Larger than all values that the sleeper writes.
 const MARK: u64 = u64::MAX;
-/// After so long without a word the node gives a client up; the clients that run say 50 a second.
+/// Time without a message after which the node fences a client; running clients send 50 messages a
+/// second.
 const SILENCE_MAX: Duration = Duration::from_secs(1);
-/// The node looks four times a second who has been silent, and then sweeps a small pool.
+/// Time for recovery: the node checks for silent clients four times a second, and then sweeps a
+/// small pool.
 const RECOVERY_TIME_MAX: Duration = Duration::from_secs(6);
-/// Who goes on learns that soon, in all that it does.
+/// Time within which all operations of a continued client fail.
 const REFUSAL_TIME_MAX: Duration = Duration::from_secs(2);
 
-/// Writes ascending values until that is refused; the last one that was not, and why.
+/// Writes ascending values until a write fails; returns the last acknowledged value, and the error.
 fn write_until_refused(table: &Table, begun: &Sender<()>) -> (u64, Error) {
     for value in 1.. {
         if let Err(error) = table.put(KEY, value) {
@@ -51,9 +54,9 @@ fn assert_cut_off(error: &BatchError) {
     assert!(is_cut_off, "{error:?}");
 }
 
-/// The body of [`Part::Sleeper`]: writes to a table until that is refused, and holds a leaf of
-/// another. When its stdin ends it goes on as a holder would, and checks that all of it is refused.
-/// Says which value was the last one to be acknowledged.
+/// Runs [`ChildRole::Sleeper`]: writes to a table until a write fails, and holds a leaf of another.
+/// When its stdin is closed it continues like a lock holder, and checks that all operations fail.
+/// Reports the last acknowledged value.
 pub(crate) fn play_sleeper(arguments: &[&str]) {
     let pool = Pool::open(arguments[0]).expect("the scene serves it");
     let own = RawSession::open(arguments[1]);
@@ -84,9 +87,10 @@ pub(crate) fn play_sleeper(arguments: &[&str]) {
     });
 }
 
-/// Promise: a client that is stopped for longer than the node is patient is fenced, and not before;
-/// who waits for its lock gets it; and when it goes on, all that it does is refused with a typed
-/// error and changes nothing, neither a lock that is another's now nor a record.
+/// Promise: a client that is stopped for longer than the node's timeout is fenced, and not earlier.
+/// A client that waits for its lock gets it. When the stopped client continues, all its operations
+/// return a typed error and change nothing, neither a lock that another client holds now nor a
+/// record.
 #[test]
 fn a_client_that_was_given_up_changes_nothing() {
     scene(
@@ -107,7 +111,7 @@ fn a_client_that_was_given_up_changes_nothing() {
             let arguments = format!("{pool_address} {network_address}");
             let session_count = || pool.usage().expect("usage").session_count;
             let before = session_count();
-            let sleeper = Peer::start(Part::Sleeper, &arguments);
+            let sleeper = ChildProcess::start(ChildRole::Sleeper, &arguments);
             assert_eq!(sleeper.hear(), "locked");
 
             sleeper.signal(Signal::STOP);
@@ -117,16 +121,20 @@ fn a_client_that_was_given_up_changes_nothing() {
             eprintln!("the lock was free {took:?} after its owner was stopped");
             assert!(took > SILENCE_MAX / 2, "it was fenced after {took:?}");
             assert!(took < RECOVERY_TIME_MAX, "it was fenced after {took:?}");
-            // It has two connections of its own to the node, which is patient with each.
+            // The process has two connections to the node, with a timeout for each.
             while session_count() > before {
                 let took = stopped.elapsed();
                 assert!(took < RECOVERY_TIME_MAX, "not given up after {took:?}");
                 std::thread::sleep(Duration::from_millis(20));
             }
             let left = written.put(KEY, MARK).expect("a put");
-            // The one who has the lock now must keep it.
-            let (heir, lock) = (RawSession::open(network_address), first_lock(HELD));
-            assert_eq!(heir.take(lock), 0, "the sleeper's lock was recovered");
+            // The new holder must keep the lock.
+            let (next_holder, lock) = (RawSession::open(network_address), first_lock(HELD));
+            assert_eq!(
+                next_holder.take(lock),
+                0,
+                "the sleeper's lock was recovered"
+            );
 
             sleeper.signal(Signal::CONT);
             let resumed = Instant::now();
@@ -140,10 +148,17 @@ fn a_client_that_was_given_up_changes_nothing() {
                 "{left} was in the table, and {acknowledged} the last acknowledged"
             );
             assert_eq!(written.get(KEY).expect("a get"), Some(MARK));
-            assert_eq!(heir.take(lock), heir.owner.word(), "its lock was kept");
-            heir.unlock(lock).expect("it lives");
+            assert_eq!(
+                next_holder.take(lock),
+                next_holder.owner.word(),
+                "its lock was kept"
+            );
+            next_holder.unlock(lock).expect("it lives");
             assert_eq!(held.get(KEY).expect("a get"), Some(7));
-            let life = heir.client.session_life(heir.owner).expect("a life");
+            let life = next_holder
+                .client
+                .session_life(next_holder.owner)
+                .expect("a life");
             assert!(matches!(life, SessionLife::Alive { .. }), "{life:?}");
         },
     );

@@ -1,7 +1,7 @@
-//! A worker process: mixed operations on one table, each checked against what the worker knows.
+//! Worker process: mixed operations on one table, each checked against what the worker knows.
 //!
-//! Keys lie side by side, one of each class in turn, so that every leaf belongs to all workers;
-//! but each class has one writer, who therefore knows every value in it.
+//! The keys of all classes alternate, so that every leaf has keys of all workers. Each class has
+//! only one writer, which therefore knows every value in it.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,27 +9,27 @@ use std::time::Instant;
 
 use farleaf::{Insertion, Session, Swap, Table, Update};
 
-use crate::Dice;
+use crate::BoundedRandom;
 use crate::children::stop_flag;
 use crate::journal::{Intent, Journal};
 use crate::node::open_pool;
 
-/// The table that all work on.
+/// Table that all workers use.
 pub(crate) const TABLE: &str = "mixed";
 /// Keys of a class among which half of the operations choose, so that they split the same leaves.
 const WINDOW_COUNT: u64 = 2048;
-/// Operations after which the window moves on.
+/// Operations after which the window moves.
 const WINDOW_OPERATION_COUNT: u64 = 4096;
 
-/// How the keys of a run are dealt out.
+/// Distribution of a run's keys to classes.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Deal {
+pub(crate) struct KeyDistribution {
     pub(crate) class_count: u64,
     pub(crate) keys_per_class: u64,
 }
 
-impl Deal {
-    /// All keys in order: the class and the index in it.
+impl KeyDistribution {
+    /// Returns all keys in order, each as its class and its index within the class.
     pub(crate) fn all(self) -> impl Iterator<Item = (u64, u64)> {
         (0..self.keys_per_class)
             .flat_map(move |index| (0..self.class_count).map(move |class| (class, index)))
@@ -39,7 +39,7 @@ impl Deal {
         self.class_count * self.keys_per_class
     }
 
-    /// Spread over the whole domain, both ends among them.
+    /// Returns a key. Keys are spread over the whole domain, including both ends.
     pub(crate) fn key(self, class: u64, index: u64) -> u64 {
         let ordinal = index * self.class_count + class;
         if ordinal + 1 == self.key_count() {
@@ -48,7 +48,7 @@ impl Deal {
         ordinal * (u64::MAX / self.key_count())
     }
 
-    /// The index of a key, if it is of this class.
+    /// Returns the index of a key, if it belongs to this class.
     fn index_of(self, class: u64, key: u64) -> Option<u64> {
         let ordinal = match key {
             u64::MAX => self.key_count() - 1,
@@ -58,11 +58,11 @@ impl Deal {
     }
 }
 
-/// What the process of a worker is told.
+/// Parameters of a worker's process.
 #[derive(Clone, Debug)]
 pub(crate) struct Orders {
     pub(crate) pool: String,
-    pub(crate) deal: Deal,
+    pub(crate) deal: KeyDistribution,
     pub(crate) first_class: u64,
     pub(crate) thread_count: u64,
     pub(crate) seed: u64,
@@ -87,7 +87,7 @@ impl Orders {
         let number = |index: usize| words[index].parse().expect("a number");
         Self {
             pool: words[0].to_owned(),
-            deal: Deal {
+            deal: KeyDistribution {
                 class_count: number(1),
                 keys_per_class: number(2),
             },
@@ -99,7 +99,7 @@ impl Orders {
     }
 }
 
-/// The body of [`Part::Worker`](crate::children::Part::Worker): one session and one class per
+/// Runs [`ChildRole::Worker`](crate::children::ChildRole::Worker): one session and one class per
 /// thread.
 pub(crate) fn play(arguments: &[&str]) {
     let orders = Orders::parse(arguments);
@@ -122,10 +122,10 @@ pub(crate) fn play(arguments: &[&str]) {
 struct Worker {
     table: Table,
     journal: Journal,
-    dice: Dice,
-    deal: Deal,
+    dice: BoundedRandom,
+    deal: KeyDistribution,
     class: u64,
-    /// Values ascend, also from a worker to its successor, and tell their class in the last byte.
+    /// Values ascend, also from a worker to its successor, and have their class in the last byte.
     last_value: u64,
     window: u64,
     records: Vec<(u64, u64)>,
@@ -143,7 +143,7 @@ impl Worker {
             table: session.open_table(TABLE).expect("the scene made it"),
             last_value: highest.max(journal.intent.new).max(class + 1),
             journal,
-            dice: Dice::new(orders.seed ^ class << 32),
+            dice: BoundedRandom::new(orders.seed ^ class << 32),
             deal: orders.deal,
             class,
             window: 0,
@@ -151,7 +151,8 @@ impl Worker {
         }
     }
 
-    /// What the killed predecessor was about to write has happened or has not, and stays so.
+    /// Determines whether the killed predecessor's last write took effect, which must not change
+    /// later.
     fn resolve(&mut self) {
         let Some(intent) = self.journal.in_doubt() else {
             return;
@@ -171,15 +172,15 @@ impl Worker {
         while !stopped.load(Ordering::Relaxed) {
             let done = self.journal.tally.operation_count;
             if done.is_multiple_of(WINDOW_OPERATION_COUNT) {
-                self.window = self.dice.below(self.deal.keys_per_class);
+                self.window = self.dice.pool_memory(self.deal.keys_per_class);
             }
             self.journal.tally.operation_count += 1;
-            let index = if self.dice.below(2) == 0 {
-                self.dice.below(self.deal.keys_per_class)
+            let index = if self.dice.pool_memory(2) == 0 {
+                self.dice.pool_memory(self.deal.keys_per_class)
             } else {
-                (self.window + self.dice.below(WINDOW_COUNT)) % self.deal.keys_per_class
+                (self.window + self.dice.pool_memory(WINDOW_COUNT)) % self.deal.keys_per_class
             };
-            match self.dice.below(100) {
+            match self.dice.pool_memory(100) {
                 0..25 => self.put(index),
                 25..45 => self.insert(index),
                 45..55 => self.update(index),
@@ -190,7 +191,7 @@ impl Worker {
                 _ => self.scan(index),
             }
         }
-        // The tally.
+        // Records the totals.
         self.journal.intend(Intent::default());
     }
 
@@ -207,7 +208,8 @@ impl Worker {
         result
     }
 
-    /// Does a write between the two notes of the journal. `new` is what the key has afterwards.
+    /// Executes a write between the two records in the journal. `new` is the key's value
+    /// afterwards.
     fn write<R>(
         &mut self,
         index: u64,
@@ -268,12 +270,17 @@ impl Worker {
         assert_eq!(previous, old, "delete, class {}, index {index}", self.class);
     }
 
-    /// From what is there, or in vain from what is not, to a value or to nothing.
+    /// Compares with the present value, or in vain with another one, and writes a value or deletes
+    /// the key.
     fn compare_and_swap(&mut self, index: u64) {
         let old = self.journal.values[index as usize];
         let value = self.next_value();
-        let target = if self.dice.below(4) == 0 { 0 } else { value };
-        let is_vain = self.dice.below(4) == 0;
+        let target = if self.dice.pool_memory(4) == 0 {
+            0
+        } else {
+            value
+        };
+        let is_vain = self.dice.pool_memory(4) == 0;
         let (expected, new) = if is_vain {
             (Some(u64::MAX), old)
         } else {
@@ -316,8 +323,8 @@ impl Worker {
         }
     }
 
-    /// D9: keys in order, none twice, and of the own class, which nobody else changes, exactly
-    /// those that are there.
+    /// Promise (LEAF-9): a scan returns keys in order, none twice, and of the worker's own class,
+    /// which no other process changes, exactly those that are present.
     fn scan(&mut self, index: u64) {
         let mut records = std::mem::take(&mut self.records);
         let scanned = self.timed(|worker| {

@@ -1,5 +1,5 @@
-//! What is wrong with a cluster's identity: directories that are not of it, and servers that refuse
-//! the coordinator's records.
+//! Problems with a cluster's identity: directories of other clusters, and servers that reject the
+//! coordinator's records.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::seen::Seen;
 use crate::command::table_cluster::counted;
 
-/// A directory that a server keeps aside until an operator removes it.
+/// Orphan: a directory that a server keeps until an operator removes it.
 #[derive(Serialize)]
 pub(super) struct SeenOrphan {
     server: u64,
@@ -20,7 +20,7 @@ pub(super) struct SeenOrphan {
     how: String,
 }
 
-/// Why a server refuses the coordinator's records.
+/// Server that rejects the coordinator's records, with its reason.
 #[derive(Serialize)]
 pub(super) struct SeenRefusal {
     server: u64,
@@ -50,16 +50,16 @@ pub(super) fn refusals_of(view: &View) -> Vec<SeenRefusal> {
     refusals.collect()
 }
 
-/// With this begins what a server says of a refusal beside its reason.
+/// Beginning of the advice that follows the reason in a server's report.
 const ADVICE: &str = ". This server serves nothing";
 
-/// Lines that say what is wrong, and what can be done.
+/// Returns lines that describe the problems and how to fix them.
 pub(super) fn identity_text(seen: &Seen) -> String {
     let mut text = String::new();
     let mut advised = BTreeSet::new();
     for SeenRefusal { server, how } in &seen.refusals {
         let how = escape(how.as_bytes());
-        // What to do is long, and the same for all of one start.
+        // The advice is long, and the same for all of one start.
         let how = match how.split_once(ADVICE) {
             Some((fact, advice)) if !advised.insert(advice.to_owned()) => format!("{fact}."),
             _ => how,
@@ -78,7 +78,7 @@ pub(super) fn identity_text(seen: &Seen) -> String {
     text
 }
 
-/// What of this is not as it should be.
+/// Returns the problems with the identity, for the list of all problems.
 pub(super) fn identity_lacks(seen: &Seen) -> Vec<String> {
     let mut lacks = Vec::new();
     if seen.cluster.is_some_and(ClusterId::is_legacy) {

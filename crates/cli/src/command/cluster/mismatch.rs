@@ -1,24 +1,25 @@
-//! Backups that did not write what their primary wrote, as `farleaf cluster status` shows them.
+//! Backups whose data differ from those of their primary, as `farleaf cluster status` shows them.
 
 use farleaf::key::text::escape;
 use farleaf_cluster::record::{PartSum, RegionRecord};
 use farleaf_cluster::view::View;
 use serde::Serialize;
 
-/// A backup whose data differed from those of its primary.
+/// Backup whose data differed from those of its primary.
 #[derive(Serialize)]
 pub(super) struct SeenMismatch {
     pub(super) region: u64,
     /// Server that had the backup.
     pub(super) server: u64,
     pub(super) replica: u64,
-    /// What differed, such as `log segment 7`.
+    /// Part that differed, such as `log segment 7`.
     pub(super) part: String,
     pub(super) primary: PartSum,
     pub(super) backup: PartSum,
 }
 
-/// Adds the mismatches that the primary of a region reports; the number of all that it has found.
+/// Adds the mismatches that the primary of a region reports. Returns the number of all mismatches
+/// that it has found.
 pub(super) fn note_mismatches(
     view: &View,
     region: &RegionRecord,
@@ -39,7 +40,7 @@ pub(super) fn note_mismatches(
     primary.mismatch_count
 }
 
-/// What differed, and what happens with it.
+/// Describes a mismatch and how the cluster handles it.
 pub(super) fn mismatch_text(mismatch: &SeenMismatch) -> String {
     let SeenMismatch {
         region,
@@ -70,8 +71,7 @@ mod tests {
     use super::super::seen::tests::{replica, report};
     use super::*;
 
-    /// Promise (RS12): a mismatch is shown with region, server, part, and both lengths and
-    /// checksums.
+    /// Promise: a mismatch is shown with region, server, part, and both lengths and checksums.
     #[test]
     fn a_mismatch_is_shown_with_both_checksums() {
         let sum = |size_bytes, digit: &str| PartSum {
@@ -93,8 +93,8 @@ mod tests {
         assert_eq!(shown, expected);
     }
 
-    /// Promise (RS12): a backup that differed from its primary is seen until the primary reports it
-    /// no more, and until then not all is whole.
+    /// Promise: a backup that differed from its primary is a problem until the primary stops
+    /// reporting it, and until then status does not report "all is whole".
     #[test]
     fn a_mismatch_is_seen() {
         let mut region = RegionRecord::new(TableId(1), RegionId(7), Key(Vec::new()), None);

@@ -1,12 +1,14 @@
-//! `farleaf cluster`: how a cluster is, and what its administrators want of it.
+//! `farleaf cluster`: status and administration of a cluster.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
 //! | `mismatch` | backups that differed from their primary |
-//! | `identity` | directories that are not of the cluster, and servers that refuse its records |
-//! | `orders` | what is done when an administrator says so: moves, splits, drains, giving up |
-//! | `seen` | what is seen of a cluster, and whether all is whole |
-//! | `status` | that as text and as JSON |
+//! | `identity` | directories of other clusters, and servers that reject the coordinator's records
+//! |
+//! | `orders` | administrative commands: moves, splits, drains, giving up |
+//! | `seen` | state of a cluster, and its problems |
+//! | `status` | that state as text and as JSON |
+//! | `verified` | progress of the verification of replicas |
 
 mod identity;
 mod mismatch;
@@ -26,17 +28,17 @@ use super::cluster_way::{Opened, open_patiently};
 use super::patient::PATIENCE_DEFAULT_S;
 use crate::arguments::{OutputArgument, PoolArguments};
 use crate::failure::Ending;
-use crate::output::print;
-use crate::quantity::parse_seconds;
+use crate::output::{OutputFormat, print};
 use crate::strings::EncodingArguments;
+use farleaf_bench::quantity::parse_seconds;
 
-/// What to do with a cluster.
+/// Arguments of `farleaf cluster`.
 #[derive(Debug, Args)]
 pub(crate) struct ClusterArguments {
     #[command(subcommand)]
     command: ClusterCommand,
 
-    /// For how long to ask again a coordinator that is away, 0 to 86400; what is waited for is said
+    /// Seconds to wait for a coordinator that cannot be reached, from 0 to 86400; stderr says so
     #[arg(
         long,
         global = true,
@@ -62,37 +64,36 @@ enum ClusterCommand {
         #[arg(long, value_name = "START", value_parser = parse_start)]
         lost_start: Option<StartNonce>,
     },
-    /// Show servers, tables and regions, and what is not as it should be: status 1 if something is
-    /// not
+    /// Show servers, tables and regions, and every problem. Exit status 1 if there is one
     Status {
-        /// Only this table and its regions
+        /// Show only this table
         #[arg(long, value_name = "NAME")]
         table: Option<String>,
         #[command(flatten)]
         output: OutputArgument,
     },
-    /// Move a replica of a region to another server; or let a backup be primary, if that server has
-    /// one
+    /// Move a replica of a region to another server. If that server has a backup, it becomes the
+    /// primary
     Move {
-        /// Of which table
+        /// Name of the table
         table: String,
-        /// Which region, as `status` numbers it
+        /// Number of the region, as `cluster status` shows it
         #[arg(long, value_name = "NUMBER", allow_negative_numbers = true)]
         region: u64,
-        /// Which server has the replica
+        /// Server that has the replica now
         #[arg(long, value_name = "SERVER", allow_negative_numbers = true)]
         from: u64,
-        /// Which is to have it
+        /// Server that gets the replica
         #[arg(long, value_name = "SERVER", allow_negative_numbers = true)]
         to: u64,
         #[command(flatten)]
         patience: PatienceArgument,
     },
-    /// Split the region that has a key: the second one begins with that key
+    /// Split a region at a key; the second region begins with that key
     Split {
-        /// Of which table
+        /// Name of the table
         table: String,
-        /// The first key of the new region
+        /// First key of the new region
         #[arg(allow_negative_numbers = true)]
         key: OsString,
         #[command(flatten)]
@@ -100,28 +101,29 @@ enum ClusterCommand {
         #[command(flatten)]
         patience: PatienceArgument,
     },
-    /// Move all that a server has to others, and give it nothing more, so that it can be stopped
+    /// Move all replicas of a server to other servers and assign it no new ones, so that it can be
+    /// stopped
     Drain {
-        /// Which server
+        /// Number of the server
         server: u64,
-        /// Wait until it has nothing
+        /// Wait until the server has no replica left
         #[arg(long)]
         wait: bool,
     },
-    /// Let a server that was drained have replicas again
+    /// Assign replicas to a drained server again
     Undrain {
-        /// Which server
+        /// Number of the server
         server: u64,
     },
-    /// Let a region of which no server is left go on without servers that do not come back: what
-    /// they alone have is lost
+    /// Continue a region without the named servers, when none of its members is left. Records that
+    /// only they have are lost
     GiveUp {
-        /// Of which table
+        /// Name of the table
         table: String,
-        /// Which region, as `status` numbers it
+        /// Number of the region, as `cluster status` shows it
         #[arg(long, value_name = "NUMBER", allow_negative_numbers = true)]
         region: u64,
-        /// The servers that do not come back
+        /// Numbers of the servers that will not come back
         #[arg(long = "server", value_name = "SERVER", required = true, num_args = 1..)]
         #[arg(allow_negative_numbers = true)]
         servers: Vec<u64>,
@@ -130,10 +132,10 @@ enum ClusterCommand {
     },
 }
 
-/// For how long a master is waited for.
+/// Time to wait for the master.
 #[derive(Clone, Copy, Debug, Args)]
 struct PatienceArgument {
-    /// For how long to wait for a master's answer, from 1 to 86400
+    /// Seconds to wait for the master's answer, from 1 to 86400
     #[arg(
         long,
         value_name = "SECONDS",
@@ -144,7 +146,19 @@ struct PatienceArgument {
     timeout: u32,
 }
 
-/// Does it.
+/// Prints the status of a cluster, for `farleaf stats` with a cluster.
+pub(crate) fn show_status(
+    pool: &PoolArguments,
+    address: &str,
+    table: Option<&str>,
+    format: OutputFormat,
+) -> anyhow::Result<Ending> {
+    let patience = Duration::from_secs(PATIENCE_DEFAULT_S.into());
+    let opened = open_patiently(pool, address, patience)?;
+    status::run(&opened, table, format)
+}
+
+/// Runs `farleaf cluster`.
 pub(crate) fn run(pool: &PoolArguments, arguments: &ClusterArguments) -> anyhow::Result<Ending> {
     let address = pool.cluster.as_deref().unwrap_or_default();
     let patience = Duration::from_secs(arguments.coordinator_patience.into());
@@ -182,7 +196,7 @@ pub(crate) fn run(pool: &PoolArguments, arguments: &ClusterArguments) -> anyhow:
     }
 }
 
-/// 32 hexadecimal digits, as servers print them.
+/// Parses a start nonce: 32 hexadecimal digits, as servers print it.
 fn parse_start(text: &str) -> Result<StartNonce, &'static str> {
     text.parse()
         .map_err(|()| "expected 32 hexadecimal digits, as servers print them")
@@ -190,7 +204,7 @@ fn parse_start(text: &str) -> Result<StartNonce, &'static str> {
 
 fn accept_loss(opened: &Opened, nonce: StartNonce) -> anyhow::Result<Ending> {
     let refused = starts::check_refused(opened.coordinator(), nonce);
-    let accepted = refused.and_then(|()| starts::forgive(opened.coordinator(), nonce));
+    let accepted = refused.and_then(|()| starts::accept_lost_start(opened.coordinator(), nonce));
     accepted.map_err(|error| opened.told(error))?;
     print(format_args!(
         "accepted the loss of {nonce} at the coordinator {}: servers that saw it use the older \
@@ -201,7 +215,7 @@ fn accept_loss(opened: &Opened, nonce: StartNonce) -> anyhow::Result<Ending> {
 }
 
 fn adopt(opened: &Opened) -> anyhow::Result<Ending> {
-    // etcd has no process that records its starts (ID5).
+    // etcd has no process that records its starts.
     let begun = starts::begin_first_start(opened.coordinator());
     begun.map_err(|error| opened.told(error))?;
     let adopted = admin::adopt(opened.coordinator());

@@ -1,4 +1,4 @@
-//! What is done when an administrator says so.
+//! Administrative commands that change a cluster.
 
 use std::ffi::OsStr;
 use std::thread;
@@ -8,7 +8,7 @@ use farleaf_cluster::admin;
 use farleaf_cluster::ids::{RegionId, ServerId, TableId};
 use farleaf_cluster::plan::{PlanOptions, plan};
 use farleaf_cluster::record::region::Key;
-use farleaf_cluster::record::{Phase, WishAnswer, WishKind};
+use farleaf_cluster::record::{AdminReply, AdminRequestKind, Phase};
 use farleaf_cluster::view::View;
 
 use super::PatienceArgument;
@@ -20,13 +20,13 @@ use crate::log::say;
 use crate::output::print;
 use crate::strings::EncodingArguments;
 
-/// How often it is said what is waited for, if nothing changes.
+/// Interval at which the reason for waiting is printed, if nothing changes.
 const TOLD_INTERVAL: Duration = Duration::from_secs(3);
 
-/// Of so many regions it is said why they wait.
+/// Maximum number of waiting regions whose reasons are printed.
 const TOLD_COUNT_MAX: usize = 4;
 
-/// How often it is looked whether something is done.
+/// Interval at which the progress is checked.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
 pub(super) fn move_replica(
@@ -40,7 +40,7 @@ pub(super) fn move_replica(
     let (from, to) = (ServerId(from), ServerId(to));
     check_server(opened, &view, from)?;
     check_server(opened, &view, to)?;
-    let kind = WishKind::Move {
+    let kind = AdminRequestKind::Move {
         table,
         region,
         from,
@@ -73,7 +73,7 @@ pub(super) fn split(
         )
     })?;
     let shown = encoding.show(&at.0).to_string();
-    let kind = WishKind::Split { table, region, at };
+    let kind = AdminRequestKind::Split { table, region, at };
     order(opened, kind, patience)?;
     print(format_args!(
         "{region} is split at {shown}; `farleaf cluster status` shows when it is done\n"
@@ -94,7 +94,7 @@ pub(super) fn give_up(
         check_server(opened, &view, *server)?;
     }
     let names: Vec<String> = servers.iter().map(ToString::to_string).collect();
-    let kind = WishKind::GiveUp {
+    let kind = AdminRequestKind::GiveUp {
         table,
         region,
         servers,
@@ -107,7 +107,7 @@ pub(super) fn give_up(
     Ok(Ending::Done)
 }
 
-/// The region of this number, which is of this table.
+/// Returns the region with this number; fails if it is not of this table.
 fn find_region(
     opened: &Opened,
     view: &View,
@@ -138,17 +138,21 @@ fn check_server(opened: &Opened, view: &View, server: ServerId) -> anyhow::Resul
     ))
 }
 
-/// Wishes, and waits for what a master says to it.
-fn order(opened: &Opened, kind: WishKind, patience: PatienceArgument) -> anyhow::Result<()> {
+/// Records a change request, and waits for the master's answer.
+fn order(
+    opened: &Opened,
+    kind: AdminRequestKind,
+    patience: PatienceArgument,
+) -> anyhow::Result<()> {
     let coordinator = opened.coordinator();
-    let wished = admin::wish(coordinator, kind);
-    let wish = wished.map_err(|error| opened.told(error))?;
+    let wished = admin::admin_request(coordinator, kind);
+    let admin_request = wished.map_err(|error| opened.told(error))?;
     let deadline = Instant::now() + Duration::from_secs(patience.timeout.into());
     loop {
-        let answered = admin::answer(coordinator, wish);
+        let answered = admin::answer(coordinator, admin_request);
         match answered.map_err(|error| opened.told(error))? {
-            Some(WishAnswer::Begun) => return Ok(()),
-            Some(WishAnswer::Refused(why)) => {
+            Some(AdminReply::Begun) => return Ok(()),
+            Some(AdminReply::Refused(why)) => {
                 return Err(anyhow::anyhow!(
                     "the master refuses: {why}; nothing was changed"
                 ));
@@ -180,7 +184,7 @@ pub(super) fn drain(opened: &Opened, server: u64, waits: bool) -> anyhow::Result
     wait_drained(opened, server)
 }
 
-/// Waits until it has nothing, and says now and then what it has, and why.
+/// Waits until the server has no replicas. Prints now and then which ones are left, and why.
 fn wait_drained(opened: &Opened, server: ServerId) -> anyhow::Result<Ending> {
     let (mut told_count, mut told_at) = (0, Instant::now());
     loop {
@@ -209,7 +213,7 @@ fn wait_drained(opened: &Opened, server: ServerId) -> anyhow::Result<Ending> {
     }
 }
 
-/// Why a server has still what it is to give up.
+/// Returns the reason why a drained server still has replicas.
 fn why_left(view: &View, server: ServerId) -> String {
     if view.master.is_none() {
         return "there is no master, who would move them".to_owned();

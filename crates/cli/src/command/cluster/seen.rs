@@ -1,11 +1,11 @@
-//! What is seen of a cluster, and whether all is whole.
+//! State of a cluster as commands show it, and its problems.
 
 use std::collections::BTreeSet;
 
 use farleaf_cluster::ids::{ClusterId, ServerId, TableId};
 use farleaf_cluster::plan::{PlanOptions, plan};
 use farleaf_cluster::record::room::low_below_bytes;
-use farleaf_cluster::record::{Phase, RegionRecord, Replica, Room};
+use farleaf_cluster::record::{Phase, RegionRecord, Replica, SpaceState};
 use farleaf_cluster::view::View;
 use serde::Serialize;
 
@@ -15,31 +15,31 @@ use super::verified::{self, SeenVerification};
 use crate::command::table_cluster::{Listed, counted, tables_of};
 use crate::strings::{EncodingArguments, ShownRecord, ShownValue};
 
-/// What there is, as one object.
+/// State of a cluster, as one JSON object.
 #[derive(Serialize)]
 pub(super) struct Seen {
-    /// `null` where its record is damaged.
+    /// Identity of the cluster; `null` if its record is corrupted.
     pub(super) cluster: Option<ClusterId>,
     pub(super) coordinator: String,
     pub(super) revision: u64,
-    /// Where the master is, if there is one.
+    /// Address of the master, if there is one.
     pub(super) master: Option<String>,
     pub(super) servers: Vec<SeenServer>,
     pub(super) tables: Vec<Listed>,
     pub(super) regions: Vec<SeenRegion>,
     pub(super) damaged: Vec<Damage>,
     pub(super) waiting: Vec<Waits>,
-    /// Copies in which something is damaged.
+    /// Replicas with corruption.
     pub(super) faults: Vec<Fault>,
-    /// Backups that differed from their primary, and that have not been repaired yet.
+    /// Backups that differed from their primary and have not been repaired yet.
     pub(super) mismatches: Vec<SeenMismatch>,
-    /// Number of such backups that the present primaries have found, repaired ones included.
+    /// Number of mismatches that the current primaries have found, repaired ones included.
     pub(super) mismatch_count: u64,
-    /// Servers that refuse the coordinator's records.
+    /// Servers that reject the coordinator's records.
     pub(super) refusals: Vec<SeenRefusal>,
-    /// What servers keep aside, as nothing proves that it is garbage.
+    /// Orphaned directories, which servers keep because nothing proves that they are garbage.
     pub(super) orphans: Vec<SeenOrphan>,
-    /// What is not as it should be; nothing: all is whole.
+    /// Problems of the cluster; if there are none, status prints "all is whole".
     pub(super) lacking: Vec<String>,
 }
 
@@ -53,15 +53,15 @@ pub(super) struct SeenServer {
     pub(super) primary_count: usize,
     pub(super) size_bytes: u64,
     pub(super) operations_per_second: u64,
-    /// Of its disk; `null` where it does not say.
+    /// Capacity of the server's disk; `null` if the server does not report it.
     pub(super) capacity_bytes: Option<u64>,
     pub(super) free_bytes: Option<u64>,
-    /// With less than so many free bytes it gets nothing more.
+    /// Free bytes below which the server gets no more replicas.
     pub(super) low_below_bytes: Option<u64>,
     pub(super) room: Option<SeenRoom>,
 }
 
-/// How much room a disk has.
+/// Free space of a disk, in classes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum SeenRoom {
@@ -74,7 +74,7 @@ pub(super) enum SeenRoom {
 pub(super) struct SeenRegion {
     pub(super) number: u64,
     pub(super) table: String,
-    /// Its first key, and the first behind it.
+    /// First key of the region. `to` is the first key after it.
     pub(super) from: KeyShown,
     pub(super) to: Option<KeyShown>,
     pub(super) epoch: u64,
@@ -82,31 +82,31 @@ pub(super) struct SeenRegion {
     pub(super) backups: Vec<SeenReplica>,
     pub(super) phase: String,
     pub(super) size_bytes: Option<u64>,
-    /// Whether its primary serves it.
+    /// Whether the primary serves the region.
     pub(super) is_served: bool,
-    /// Number of mismatches that its present primary has found, repaired ones included.
+    /// Number of mismatches that the current primary has found, repaired ones included.
     pub(super) mismatch_count: u64,
 }
 
 #[derive(Serialize)]
 pub(super) struct SeenReplica {
     pub(super) server: u64,
-    /// Whether the life of its server goes on in which it was ordered.
+    /// Whether the server is still in the life in which the replica was ordered.
     pub(super) is_alive: bool,
     pub(super) is_in_sync: bool,
-    /// `null` if nothing else is to be known.
+    /// Reason why the replica does not serve; `null` if none is known.
     pub(super) trouble: Option<Trouble>,
-    /// `null` if its server does not say.
+    /// Progress of verification; `null` if the server does not report it.
     pub(super) verification: Option<SeenVerification>,
 }
 
-/// What else is to be known of a replica that does not serve.
+/// Reason why a replica does not serve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Trouble {
-    /// The life of its server is over, and the server is there again.
+    /// The server's life is over, and the server has started again.
     Restarted,
-    /// It has given up, and is opened again, or replaced.
+    /// The replica is broken, and will be opened again or replaced.
     Broken,
 }
 
@@ -116,14 +116,14 @@ pub(super) struct Damage {
     pub(super) how: String,
 }
 
-/// A copy of a region in which something is damaged, or that broke and is kept.
+/// Replica with corruption, or broken replica whose files are kept.
 #[derive(Serialize)]
 pub(super) struct Fault {
     pub(super) region: u64,
     pub(super) server: u64,
-    /// Whether it is a replica of the region; else one that was, and broke.
+    /// Whether it is still a replica of the region; otherwise a former one that broke.
     pub(super) is_replica: bool,
-    /// Whether it is a replica that has given up, and is replaced from another one.
+    /// Whether the replica is broken, and is being replaced from another one.
     pub(super) is_broken: bool,
     pub(super) how: String,
 }
@@ -134,7 +134,7 @@ pub(super) struct Waits {
     pub(super) what: String,
 }
 
-/// A key, in JSON as `scan` has it: an object with `key` or `key_hex`.
+/// Key, in JSON as `scan` prints it: an object with `key` or `key_hex`.
 pub(super) struct KeyShown(pub(super) Vec<u8>);
 
 impl Serialize for KeyShown {
@@ -148,8 +148,7 @@ impl Serialize for KeyShown {
     }
 }
 
-/// All servers that anything tells of: those that are alive, those that are drained, and those that
-/// have a replica.
+/// Returns all known servers: those that are alive, drained, or have a replica.
 pub(super) fn servers_of(view: &View) -> BTreeSet<ServerId> {
     let regions = view.regions.values();
     let replicas = regions.flat_map(|seen| seen.record.replicas());
@@ -161,7 +160,7 @@ pub(super) fn servers_of(view: &View) -> BTreeSet<ServerId> {
 }
 
 impl Seen {
-    /// What a view tells, of all tables or of one.
+    /// Returns the state of all tables or of one, as of a view.
     pub(super) fn new(view: &View, coordinator: &str, table: Option<TableId>) -> Self {
         let is_meant = |of: TableId| table.is_none_or(|table| table == of);
         let mut tables = tables_of(view);
@@ -214,7 +213,7 @@ impl Seen {
         seen
     }
 
-    /// What is not as it should be. What is only on its way, such as a move, is no lack.
+    /// Returns the problems. A change in progress, such as a move, is not a problem.
     pub(super) fn lacks(&self) -> Vec<String> {
         let mut lacking = Vec::new();
         if self.master.is_none() {
@@ -283,8 +282,8 @@ impl Seen {
     }
 }
 
-/// The copies of a region in which something is damaged: replicas that go on all the same, or that
-/// are broken, and what those have left that are none any more.
+/// Returns the copies of a region with corruption: replicas that continue or are broken, and files
+/// of former replicas.
 fn faults_of(view: &View, region: &RegionRecord) -> Vec<Fault> {
     let fault = |server: ServerId, (is_replica, is_broken), how: &str| Fault {
         region: region.region.0,
@@ -338,10 +337,10 @@ impl SeenServer {
             capacity_bytes,
             free_bytes,
             low_below_bytes: capacity_bytes.map(low_below_bytes),
-            room: free_bytes.map(|_| match view.room_of(server) {
-                Room::Enough => SeenRoom::Enough,
-                Room::Low => SeenRoom::Low,
-                Room::Full => SeenRoom::Full,
+            room: free_bytes.map(|_| match view.space_of(server) {
+                SpaceState::Enough => SeenRoom::Enough,
+                SpaceState::Low => SeenRoom::Low,
+                SpaceState::Full => SeenRoom::Full,
             }),
         }
     }
@@ -388,7 +387,7 @@ impl SeenRegion {
         }
     }
 
-    /// Replicas that have everything, on servers that are alive.
+    /// Returns the number of in-sync replicas on servers that are alive.
     fn in_sync_count(&self) -> usize {
         let replicas = self.primary.iter().chain(&self.backups);
         replicas.filter(|it| it.is_alive && it.is_in_sync).count()
@@ -403,7 +402,7 @@ fn trouble_of(view: &View, (region, replica): (&RegionRecord, Replica)) -> Optio
     report.broken.as_ref().map(|_| Trouble::Broken)
 }
 
-/// What is being done with a region.
+/// Describes the current change of a region.
 pub(super) fn phase_text(region: &RegionRecord) -> String {
     let server = |number| {
         let replica = region.replicas().find(|it| it.number == number);
@@ -442,7 +441,7 @@ pub(super) mod tests {
         }
     }
 
-    /// What a server says of its replica of region 7.
+    /// Returns a server's report about its replica of region 7.
     pub(in super::super) fn report(
         number: u64,
         (broken, is_damaged, fault): (bool, bool, bool),
@@ -492,8 +491,8 @@ pub(super) mod tests {
         ]
     }
 
-    /// Promise (RS8): a replica that is broken by damage is no damage that no replica can repair,
-    /// as it is replaced from another one; one that goes on with damage is.
+    /// Promise: a replica that is broken by corruption does not count as irreparable, because it is
+    /// replaced from another one. A replica that continues with corruption counts.
     #[test]
     fn a_broken_replica_is_no_damage_for_good() {
         let mut region = RegionRecord::new(TableId(1), RegionId(7), Key(Vec::new()), None);
@@ -536,8 +535,8 @@ pub(super) mod tests {
         );
     }
 
-    /// Promise: a replica is told as restarted when its server is there in a later life, and as
-    /// broken when it says so; from a view that is older than its order nothing is told.
+    /// Promise: a replica is reported as restarted when its server is alive in a later life, and as
+    /// broken when its server reports that. A view older than the replica's order reports neither.
     #[test]
     fn troubles_of_replicas_are_told() {
         let region = RegionRecord::new(TableId(1), RegionId(7), Key(Vec::new()), None);

@@ -1,4 +1,4 @@
-//! `farleaf cluster status`: what is seen of a cluster, for people and for programs.
+//! `farleaf cluster status`: prints the state of a cluster as text or as JSON.
 
 use std::fmt::Write as _;
 
@@ -14,12 +14,12 @@ use crate::command::cluster_way::Opened;
 use crate::command::table_cluster;
 use crate::failure::Ending;
 use crate::output::{Lines, OutputFormat, grid, print};
-use crate::quantity::{count, size};
+use farleaf_bench::quantity::{count, size};
 
-/// Bytes of a key that are shown.
+/// Maximum number of bytes of a key in the output.
 const SHOWN_SIZE_BYTES_MAX: usize = 16;
 
-/// Prints it; [`Ending::Lacking`] if something is not as it should be.
+/// Prints the status. Returns [`Ending::Lacking`] if there is a problem.
 pub(super) fn run(
     opened: &Opened,
     table: Option<&str>,
@@ -127,7 +127,7 @@ fn servers_text(servers: &[SeenServer]) -> String {
     grid(header, alignments, rows)
 }
 
-/// What is free of a server's disk.
+/// Describes the free space of a server's disk.
 fn free_text(server: &SeenServer) -> String {
     match (server.free_bytes, server.capacity_bytes) {
         (Some(free), Some(capacity)) => format!("{} of {}", size(free), size(capacity)),
@@ -136,7 +136,7 @@ fn free_text(server: &SeenServer) -> String {
     }
 }
 
-/// What follows from how much room a server has, if it has little.
+/// Describes the consequences of little free space, if a server has little.
 fn room_text(server: &SeenServer) -> Option<String> {
     let (number, free) = (server.number, free_text(server));
     let least = server.low_below_bytes.map_or_else(String::new, size);
@@ -153,7 +153,7 @@ fn room_text(server: &SeenServer) -> Option<String> {
     }
 }
 
-/// What is damaged, and what can be done.
+/// Describes the corruption and how to repair it.
 fn fault_text(fault: &Fault) -> String {
     let Fault {
         region,
@@ -211,7 +211,7 @@ fn regions_text(regions: &[SeenRegion]) -> String {
     grid(header, alignments, rows)
 }
 
-/// A server's number, and what is wrong with what it has, if something is.
+/// Formats a server's number, and the problem of its replica, if there is one.
 fn replica_text(replica: &SeenReplica, is_served: bool) -> String {
     let what = match replica {
         SeenReplica {
@@ -234,7 +234,7 @@ fn replica_text(replica: &SeenReplica, is_served: bool) -> String {
     format!("{}{what}", replica.server)
 }
 
-/// The range of keys, shortened.
+/// Formats the range of keys, shortened.
 fn keys_text(region: &SeenRegion) -> String {
     let key = |KeyShown(key): &KeyShown| match key.get(..SHOWN_SIZE_BYTES_MAX) {
         Some(beginning) if key.len() > SHOWN_SIZE_BYTES_MAX => {
@@ -257,8 +257,8 @@ mod tests {
 
     use super::*;
 
-    /// Promise: a record that is damaged is told as that, and one that a newer program has written
-    /// as that, with what to do; both count as records that cannot be read.
+    /// Promise: a corrupted record is reported as corrupted, and one that a newer version has
+    /// written as such, with what to do. Both count as unreadable records.
     #[test]
     fn records_that_cannot_be_read_are_told() {
         let entry = |key: &str, value: &[u8]| Entry {
@@ -281,7 +281,7 @@ mod tests {
         assert!(text.contains("2 records cannot be read"), "{text}");
     }
 
-    /// Promise (RS8): a copy that is damaged is told with where it is, how, and what to do.
+    /// Promise: corruption of a replica is reported with its place, its kind, and what to do.
     #[test]
     fn damaged_copies_are_told() {
         let fault = |is_replica, is_broken| Fault {
@@ -304,8 +304,8 @@ mod tests {
         );
     }
 
-    /// Promise: what is wrong with a replica is told by its server's number: of several things that
-    /// from which the others follow.
+    /// Promise: the problem of a replica is shown with its server's number. Of several problems,
+    /// the root cause is shown.
     #[test]
     fn replicas_that_lack_something_are_told() {
         let whole = SeenReplica {
@@ -345,8 +345,8 @@ mod tests {
         }
     }
 
-    /// Promise (CP22): that a disk is full, or low on room, is said, with how much is free, what to
-    /// do, and when the server gets replicas again; else nothing is.
+    /// Promise (CONTROL-22): a full or nearly full disk is reported with its free space, what to
+    /// do, and when the server gets replicas again. Otherwise nothing is reported.
     #[test]
     fn little_room_is_told() {
         let enough = server(Some(20 << 20), Some(SeenRoom::Enough));

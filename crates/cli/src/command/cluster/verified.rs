@@ -1,4 +1,4 @@
-//! How far the replicas of a region are verified, for people and for programs.
+//! Progress of the verification of replicas, as text and as JSON.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -8,20 +8,20 @@ use serde::Serialize;
 use super::seen::{SeenRegion, SeenReplica};
 use crate::command::table_cluster::counted;
 
-/// How far a replica's files are verified.
+/// Progress of the verification of a replica's files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct SeenVerification {
     /// Whether the copy has been verified since an older version wrote it.
     pub(super) is_finished: bool,
-    /// Bytes that the current pass has to look at, and that it has passed.
+    /// Bytes that the current pass has to verify. `passed_size_bytes` are already verified.
     pub(super) pass_size_bytes: u64,
     pub(super) passed_size_bytes: u64,
-    /// How long ago the last full pass ended; `null` if none has.
+    /// Seconds since the last full pass ended; `null` if none has ended.
     pub(super) last_pass_age_s: Option<u64>,
 }
 
 impl SeenVerification {
-    /// As of now.
+    /// Returns the progress as of now.
     pub(super) fn new(report: &VerificationReport) -> Self {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let now_s = now.unwrap_or(Duration::ZERO).as_secs();
@@ -29,7 +29,7 @@ impl SeenVerification {
             is_finished: report.is_finished,
             pass_size_bytes: report.pass_size_bytes,
             passed_size_bytes: report.passed_size_bytes,
-            // The clocks of two hosts differ.
+            // The clocks of two hosts can differ.
             last_pass_age_s: report.ended_at_unix_s.map(|it| now_s.saturating_sub(it)),
         }
     }
@@ -40,15 +40,16 @@ impl SeenVerification {
     }
 }
 
-/// Of the replicas of a region: how many are not verified, and how many there are.
+/// Returns the number of replicas of a region that are not verified, and the number of all its
+/// replicas.
 pub(super) fn unfinished(region: &SeenRegion) -> (usize, usize) {
     let replicas = || region.primary.iter().chain(&region.backups);
     let is_unfinished = |it: &&SeenReplica| it.verification.is_some_and(|it| !it.is_finished);
     (replicas().filter(is_unfinished).count(), replicas().count())
 }
 
-/// How far a region is verified, in a few words: what its primary reports, which compares its
-/// backups with itself.
+/// Describes the verification of a region in a few words. The primary reports it, because it
+/// compares its backups with itself.
 pub(super) fn text(region: &SeenRegion) -> String {
     let primary = region.primary.as_ref();
     let Some(verification) = primary.and_then(|it| it.verification) else {
@@ -85,7 +86,7 @@ fn age_text(age_s: u64) -> String {
     }
 }
 
-/// What to say where regions are not verified since an older version wrote them.
+/// Returns a problem if regions are not verified since an older version wrote them.
 pub(super) fn lacking(regions: &[SeenRegion]) -> Option<String> {
     let counts = regions.iter().map(unfinished);
     let counts: Vec<_> = counts.filter(|(count, _)| *count > 0).collect();
@@ -136,9 +137,9 @@ mod tests {
         }
     }
 
-    /// Promise: the text says how far the first pass is, then when the last one ended, and how many
-    /// mismatches were found; where a replica is not verified since an older version wrote it, that
-    /// comes first.
+    /// Promise: the text shows the progress of the first pass, then the end of the last one and the
+    /// number of mismatches. A replica that is not verified since an older version wrote it comes
+    /// first.
     #[test]
     fn verification_is_shown_in_a_few_words() {
         let told = |primary: SeenVerification| text(&region([Some(primary), Some(WHOLE), None]));
@@ -184,7 +185,7 @@ mod tests {
         assert_eq!(lacking(&regions[1..]), None);
     }
 
-    /// Promise: in JSON, units are in names, and what is not known is `null`.
+    /// Promise: in JSON, names contain units, and unknown values are `null`.
     #[test]
     fn verification_is_golden_in_json() {
         let golden = concat!(

@@ -1,17 +1,18 @@
-//! Records of byte strings into a table.
+//! Loads records of byte strings into a table.
 
 use anyhow::Context;
 use farleaf::{ByteLoadError, ByteTable, ErrorKind, Session};
 
-use super::Target;
 use super::each::Writing;
 use super::served::check_pool_served;
+use super::{Target, tell_empty};
 use crate::output::print;
 use crate::progress::count_bar;
-use crate::quantity::count;
 use crate::records::{Source, StringRecords};
+use crate::table_options::KindName;
+use farleaf_bench::quantity::count;
 
-/// Loads an empty table at once, or writes the records into one that has records already.
+/// Bulk-loads an empty table, or writes the records one by one into one that has records.
 pub(super) fn load(
     source: &Source,
     session: &Session,
@@ -19,6 +20,9 @@ pub(super) fn load(
     records: &StringRecords,
 ) -> anyhow::Result<()> {
     let table = &target.table;
+    if records.count() == 0 {
+        return tell_empty(source, &target.name, KindName::Bytes);
+    }
     let first = table.range(b"", None).keys_only().next().transpose();
     let is_empty = first.with_context(|| target.nothing_loaded())?.is_none();
     if is_empty && load_at_once(source, session, target, records)? {
@@ -37,7 +41,7 @@ pub(super) fn load(
     writing.tell_written(updated_count)
 }
 
-/// `false` if the table cannot be loaded at once, because it had records once.
+/// Bulk-loads the table. Returns `false` if that is not possible because it had records once.
 fn load_at_once(
     source: &Source,
     session: &Session,

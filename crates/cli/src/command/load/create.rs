@@ -1,4 +1,4 @@
-//! The table to load into, made if it is not there.
+//! Opens the table to load into, and creates it if necessary.
 
 use std::thread;
 use std::time::Duration;
@@ -14,11 +14,12 @@ use crate::command::table::bounds_text;
 use crate::command::target::WordTable;
 use crate::records::WordRecord;
 
-/// How often a table over several pools is looked at that is half there, and how long between.
+/// Number of attempts to open a table over several pools that is being created.
 const HALF_THERE_LOOK_COUNT: u32 = 10;
 const HALF_THERE_WAIT: Duration = Duration::from_millis(50);
 
-/// A table of words. With `--create` a table that is there must be as it would have been made.
+/// Opens or creates a table of words. With `--create`, an existing table must have the given
+/// options.
 pub(super) fn words(
     session: &Session,
     name: &str,
@@ -36,7 +37,8 @@ pub(super) fn words(
     }
 }
 
-/// The same of byte strings.
+/// Opens or creates a table of byte strings. With `--create`, an existing table must have the given
+/// options.
 pub(super) fn bytes(
     session: &Session,
     name: &str,
@@ -55,7 +57,7 @@ fn exists(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::TableExists { .. })
 }
 
-/// The table that is there, if it is as it would have been made; `error` says how it is not.
+/// Returns the existing table if it has the given options; `error` describes the difference.
 fn as_wanted<T>(
     error: Error,
     wanted: &TableOptions,
@@ -73,8 +75,8 @@ fn as_wanted<T>(
     Err(anyhow::Error::new(error).context(hint))
 }
 
-/// The same over several pools; without `--bounds`, each part of a new table gets as many of the
-/// records.
+/// Opens or creates a table over several pools. Without `--bounds`, each part of a new table gets
+/// an equal share of the records.
 pub(super) fn parts(
     session: &PartitionedSession,
     name: &str,
@@ -97,15 +99,15 @@ pub(super) fn parts(
         && matches!(error.kind_in_pool(), ErrorKind::TableExists { .. })
         && let Some(target) = open()?
     {
-        // Somebody has made it meanwhile.
+        // Another client has created it meanwhile.
         return Ok(target);
     }
     let table = WordTable::Parts(created.context("nothing was loaded")?);
     Ok(Target::new(table, name))
 }
 
-/// Opens a table over several pools; one that is half there for a moment, as somebody makes it just
-/// now, when that is over.
+/// Opens a table over several pools. Retries for a short time if only some parts exist, because
+/// another client may be creating it.
 fn open_when_whole(session: &PartitionedSession, name: &str) -> Result<PartitionedTable, Error> {
     for _ in 0..HALF_THERE_LOOK_COUNT {
         let opened = session.open_table(name);
@@ -123,8 +125,8 @@ fn open_when_whole(session: &PartitionedSession, name: &str) -> Result<Partition
     session.open_table(name)
 }
 
-/// The table over several pools that is there, if it is as it would have been made; `None`: there
-/// is none.
+/// Returns the existing table over several pools if it has the given options; `None` if there is
+/// none.
 fn open_parts_as(
     session: &PartitionedSession,
     name: &str,

@@ -1,4 +1,4 @@
-//! Records written one after the other into a table that has records.
+//! Writes records one by one into a table that has records.
 
 use std::fmt::Display;
 
@@ -8,21 +8,21 @@ use indicatif::ProgressBar;
 use crate::failure::tell;
 use crate::output::print;
 use crate::progress::count_bar;
-use crate::quantity::count;
 use crate::records::{Source, StringRecords, WordRecord};
 use crate::watch::Watched;
+use farleaf_bench::quantity::count;
 
-/// Records between two looks at the clock and the signals.
+/// Number of records between two checks of the clock and the signals.
 const PROGRESS_RECORD_COUNT: usize = 256;
 
-/// Bytes of a key that are shown.
+/// Maximum number of bytes of a key in the output.
 const SHOWN_SIZE_BYTES_MAX: usize = 64;
 
-/// Records in the order in which they are written.
+/// Records in the order of writing.
 pub(super) trait InOrder: Sync {
     fn count(&self) -> usize;
 
-    /// The key of one, for people.
+    /// Returns a record's key for messages; `None` after the last record.
     fn shown_key(&self, index: usize) -> Option<String>;
 }
 
@@ -50,13 +50,13 @@ impl InOrder for StringRecords {
     }
 }
 
-/// How far a load of single records came.
+/// Progress of a load that stopped early.
 pub(super) struct Stopped {
     pub(super) written_count: usize,
     pub(super) why: anyhow::Error,
 }
 
-/// Records of a file, and the table that they go to.
+/// Records of a file, and their target table.
 pub(super) struct Writing<'a, R: ?Sized> {
     pub(super) source: &'a Source,
     pub(super) name: &'a str,
@@ -64,8 +64,8 @@ pub(super) struct Writing<'a, R: ?Sized> {
 }
 
 impl<R: InOrder + ?Sized> Writing<'_, R> {
-    /// Puts one record after the other; `put` tells whether the key was there before. Yields how
-    /// many were.
+    /// Puts the records one by one; `put` returns whether the key existed. Returns the number of
+    /// existing keys.
     pub(super) fn run(
         &self,
         put: impl FnMut(usize) -> Result<bool, Error>,
@@ -76,7 +76,7 @@ impl<R: InOrder + ?Sized> Writing<'_, R> {
         written.map_err(|stopped| self.partly_loaded(stopped))
     }
 
-    /// Says that all of them are in the table.
+    /// Prints that all records are in the table.
     pub(super) fn tell_written(&self, updated_count: usize) -> anyhow::Result<()> {
         let record_count = self.records.count();
         print(format_args!(
@@ -89,7 +89,8 @@ impl<R: InOrder + ?Sized> Writing<'_, R> {
         ))
     }
 
-    /// SIGINT and SIGTERM stop it between two records, or while it waits for another client.
+    /// Writes the records. SIGINT and SIGTERM stop it between two records, or while it waits for
+    /// another client.
     fn write_each(
         &self,
         mut put: impl FnMut(usize) -> Result<bool, Error>,
@@ -136,7 +137,7 @@ impl<R: InOrder + ?Sized> Writing<'_, R> {
         let give_up = |written_count| {
             bar.finish_and_clear();
             tell(&self.partly_loaded(interrupted(written_count)));
-            // Nothing is held by who waits, and its session is swept.
+            // The waiting session holds no lock, and the memory node sweeps it.
             std::process::exit(1);
         };
         watched.run(work, tell_waiting, give_up)
@@ -179,7 +180,7 @@ mod tests {
         (folder, Source::File(path))
     }
 
-    /// What is said of a load that stopped there.
+    /// Returns the message of a load that stopped there.
     fn told<R: InOrder + ?Sized>(written_count: usize, records: &R) -> String {
         let writing = Writing {
             source: &Source::Stdin,
@@ -191,8 +192,8 @@ mod tests {
         format!("{:#}", writing.partly_loaded(stopped))
     }
 
-    /// Promise: a load that stops half way says how many of how many records were written, up to
-    /// which key, and why, also when it stopped at the first record.
+    /// Promise: a load that stops early reports how many of how many records were written, up to
+    /// which key, and why, also when it stops at the first record.
     #[test]
     fn a_load_that_stops_says_how_far_it_came() {
         let (_folder, source) = input_of("1\n2\n3\n5\n");
@@ -213,7 +214,7 @@ mod tests {
         assert!(none.contains("(key 1 perhaps was)"), "{none}");
     }
 
-    /// Promise: keys of bytes are told so that a terminal can take them, and cut when long.
+    /// Promise: keys of bytes are printed without control characters, and truncated when long.
     #[test]
     fn keys_of_bytes_are_told_short() {
         let long = "k".repeat(100);

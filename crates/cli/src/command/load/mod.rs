@@ -1,13 +1,13 @@
-//! `farleaf load`: a file of records into a table, all of it or with a clear word on what is
+//! `farleaf load`: loads a file of records into a table, all of them or with a report of what is
 //! missing.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
-//! | `create` | the table, if `--create` is to make it |
-//! | `words`, `bytes` | records of either kind, at once or one by one |
-//! | `each` | record by record, and how far that came |
-//! | `persistent` | records into a table of a cluster |
-//! | `served` | whether anybody will see what was written |
+//! | `create` | opening or creating the table |
+//! | `words`, `bytes` | loads of either kind, in bulk or one by one |
+//! | `each` | writing record by record, and its progress |
+//! | `persistent` | loads into a table of a cluster |
+//! | `served` | check that the pool is still served |
 
 mod bytes;
 mod create;
@@ -29,27 +29,32 @@ use super::target::{AnyTable, Sessions};
 use crate::arguments::{PoolArguments, TableArgument};
 use crate::cluster_options::{DurabilityArgument, PersistentArguments};
 use crate::command::connection::{log_costs, open_sessions};
-use crate::failure::Ending;
+use crate::failure::{BadArgument, Ending};
+use crate::output::print;
 use crate::progress::bytes_bar;
 use crate::records::{FileFormat, Input, Source, StringRecords, WordRecord, read_words};
 use crate::table_options::{BoundsArgument, KindName, TableOptionArguments};
 
-/// What to load, and where to.
+/// Arguments of `farleaf load`.
 #[derive(Debug, Args)]
 pub(crate) struct LoadArguments {
-    /// The file, plain or gzip, or - for stdin: a record per line
+    /// File to load, plain or gzip, one record per line; - for stdin
     #[arg(value_name = "FILE")]
     file: PathBuf,
 
-    /// What a line is: `tsv`, of bytes key, tab and value, with escapes, of words a key, or a key
-    /// and a value, where a key alone gets itself as its value; or `json`, an object
+    /// Format of a line. `tsv`: key, tab, value with escapes (bytes), or a key and a value (words;
+    /// a key alone is its own value). `json`: an object with key and value
     #[arg(long, value_enum, default_value_t, hide_possible_values = true)]
     format: FileFormat,
+
+    /// Tables of bytes: read keys and values of `tsv` without escapes; the value ends with the line
+    #[arg(long, conflicts_with_all = ["format", "hex", "escaped"])]
+    raw: bool,
 
     #[command(flatten)]
     table: TableArgument,
 
-    /// Make the table if it is not there, with the options below
+    /// Create the table with the options below if it does not exist
     #[arg(long)]
     create: bool,
 
@@ -66,17 +71,49 @@ pub(crate) struct LoadArguments {
     durability: DurabilityArgument,
 }
 
-/// Where to load.
+impl LoadArguments {
+    /// Returns the format of a line.
+    ///
+    /// # Errors
+    /// `--hex` or `--escaped` is given with a format that defines itself how bytes are written.
+    fn line_format(&self) -> Result<FileFormat, BadArgument> {
+        let encoding = self.persistent.encoding();
+        match (self.format, encoding.given()) {
+            (FileFormat::Json, Some(option)) if !self.persistent.has_split_keys() => {
+                Err(BadArgument(format!(
+                    "{option} cannot be used with --format json, where the names key_hex and value_hex \
+                 say it; leave it out"
+                )))
+            }
+            _ if self.raw => Ok(FileFormat::RawTsv),
+            (FileFormat::Tsv, _) if encoding.hex => Ok(FileFormat::HexTsv),
+            (format, _) => Ok(format),
+        }
+    }
+
+    /// Rejects an option of bytes for records of words.
+    fn check_encoding(&self, records: &Records) -> Result<(), BadArgument> {
+        match (records, self.persistent.encoding().given()) {
+            (Records::Words(_), Some(option)) => Err(BadArgument(format!(
+                "{option} cannot be used with records of words: it is for tables of bytes; leave \
+                 it out"
+            ))),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Target of the load.
 struct Target<T> {
     table: T,
     name: String,
-    /// `--create` made it just now.
+    /// Whether `--create` has just created the table.
     is_new: bool,
 }
 
 impl<T> Target<T> {
-    /// What to say when no record came in. A table that was made for this load is not dropped
-    /// again: somebody else may have found it and written to it.
+    /// Returns the message for a load without any record. A table that was created for this load is
+    /// not dropped, because other clients may have written to it.
     fn nothing_loaded(&self) -> String {
         let name = &self.name;
         if self.is_new {
@@ -87,36 +124,48 @@ impl<T> Target<T> {
     }
 }
 
-/// What is in a file.
+/// Contents of a file.
 enum Records {
     Words(Vec<WordRecord>),
     Bytes(StringRecords),
 }
 
-/// Reads and checks the whole file, then loads an empty table at once, or writes the records into
-/// one that has records already.
+/// Reads and checks the whole file, then bulk-loads an empty table, or writes the records one by
+/// one into a table that has records.
 pub(crate) fn run(pool: &PoolArguments, arguments: &LoadArguments) -> anyhow::Result<Ending> {
     if let Some(address) = &pool.cluster {
         return persistent::run(pool, address, arguments);
     }
     check_bounds(pool, &arguments.bounds)?;
+    let format = arguments.line_format()?;
     let kind = arguments.options.kind(pool.addresses().len())?;
     let source = Source::from(arguments.file.clone());
     let name = &arguments.table.table;
     let sessions = open_sessions(pool)?;
     if arguments.create {
-        let records = read(&source, arguments.format, kind)?;
+        let records = read(&source, format, kind)?;
+        arguments.check_encoding(&records)?;
         create_and_load(&sessions, arguments, &source, &records)?;
     } else {
-        // Before a long file is read in vain.
+        // Opened first, because reading a long file takes time.
         let opened = sessions.open_table(name);
         let kind = kind_of(&opened.map_err(|error| hint_at_create(error, name))?);
-        let records = read(&source, arguments.format, Some(kind))?;
+        let records = read(&source, format, Some(kind))?;
+        arguments.check_encoding(&records)?;
         let table = sessions.open_table(name).context("nothing was loaded")?;
         load_into(&sessions, table, &source, &records, name)?;
     }
     log_costs(Some(&sessions));
     Ok(Ending::Done)
+}
+
+/// Prints that a file has no records, as the dump of an empty table has none. Nothing in such a
+/// file shows a kind, so the message names the table's.
+fn tell_empty(source: &Source, name: &str, kind: KindName) -> anyhow::Result<()> {
+    print(format_args!(
+        "loaded 0 records of {source} into table '{name}', which has kind {}\n",
+        kind.name()
+    ))
 }
 
 fn kind_of(table: &AnyTable) -> KindName {
@@ -126,7 +175,7 @@ fn kind_of(table: &AnyTable) -> KindName {
     }
 }
 
-/// All records of the file; of which kind they are the first line tells, if nothing else does.
+/// Reads all records of the file. Without other options, the first line determines their kind.
 fn read(source: &Source, format: FileFormat, kind: Option<KindName>) -> anyhow::Result<Records> {
     let bar = bytes_bar("reading", source.size_bytes());
     let read = read_with(source, format, kind, &bar);
@@ -141,6 +190,13 @@ fn read_with(
     bar: &ProgressBar,
 ) -> anyhow::Result<Records> {
     let mut input = Input::open(source, bar).context("nothing was loaded")?;
+    if format != FileFormat::RawTsv {
+        let skipped = input.skip_byte_order_mark();
+        skipped.context("nothing was loaded")?;
+    }
+    // Raw and hexadecimal lines are of bytes; that is no guess.
+    let is_of_bytes = matches!(format, FileFormat::RawTsv | FileFormat::HexTsv);
+    let kind = kind.or(is_of_bytes.then_some(KindName::Bytes));
     let is_guess = kind.is_none();
     let kind = match kind {
         Some(kind) => kind,

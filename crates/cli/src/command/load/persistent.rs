@@ -1,4 +1,4 @@
-//! Records of byte strings into a table of a cluster, many with one request.
+//! Loads records of byte strings into a table of a cluster, many per request.
 
 use farleaf::persistent::{ClientError, PersistentTable};
 use farleaf_cluster::ClusterError;
@@ -11,13 +11,13 @@ use crate::command::cluster_way::{Opened, open_cluster};
 use crate::failure::{Ending, tell};
 use crate::output::print;
 use crate::progress::count_bar;
-use crate::quantity::count;
 use crate::records::{Source, StringRecords};
 use crate::table_options::KindName;
 use crate::watch::Watched;
+use farleaf_bench::quantity::count;
 
-/// So many records, or bytes of them, are written together: what a region has of them takes a round
-/// trip.
+/// Maximum number of records in a batch, which is also limited in bytes. The part of a batch in one
+/// region takes one round trip.
 const BATCH_RECORD_COUNT: usize = 4096;
 const BATCH_SIZE_BYTES: usize = 1 << 20;
 
@@ -27,16 +27,17 @@ pub(super) fn run(
     address: &str,
     arguments: &LoadArguments,
 ) -> anyhow::Result<Ending> {
+    let format = arguments.line_format()?;
     let source = Source::from(arguments.file.clone());
     let opened = open_cluster(pool, address)?;
     let name = &arguments.table.table;
     if !arguments.create {
-        // Before a long file is read in vain.
+        // Opened first, because reading a long file takes time.
         let there = opened.cluster.open_table(name);
         there.map_err(|error| hint_at_create(&opened, error, name))?;
     }
     let kind = Some(KindName::Bytes);
-    let Records::Bytes(records) = read(&source, arguments.format, kind)? else {
+    let Records::Bytes(records) = read(&source, format, kind)? else {
         unreachable!("records of bytes were asked for");
     };
     let table = if arguments.create {
@@ -74,7 +75,7 @@ fn hint_at_create(opened: &Opened, error: ClientError, name: &str) -> anyhow::Er
     }
 }
 
-/// The table, made if it is not there. One that is there must have as many replicas.
+/// Opens the table, or creates it. An existing table must have the given number of replicas.
 fn create(
     opened: &Opened,
     name: &str,
@@ -100,7 +101,7 @@ fn create(
     Ok(table)
 }
 
-/// Records of a file, and the table that they go to.
+/// Records of a file, and their target table.
 struct Loading<'a> {
     source: &'a Source,
     table: &'a PersistentTable,
@@ -115,7 +116,8 @@ impl Loading<'_> {
         written
     }
 
-    /// SIGINT and SIGTERM stop it between two batches, or while it waits for a server.
+    /// Writes the records. SIGINT and SIGTERM stop it between two batches, or while it waits for a
+    /// server.
     fn write(&self, opened: &Opened, bar: &ProgressBar) -> anyhow::Result<()> {
         let watched = Watched::new()?;
         let interrupted =
@@ -150,7 +152,7 @@ impl Loading<'_> {
         watched.run(work, tell_waiting, give_up)
     }
 
-    /// The next records that are written together: one at least.
+    /// Returns the next batch: at least one record.
     fn batch_from(&self, first: usize) -> Vec<(&[u8], &[u8])> {
         let mut batch = Vec::new();
         let mut size_bytes = 0;

@@ -1,10 +1,10 @@
-//! Whether anybody will see what was written.
+//! Checks that a pool is still served after writes.
 
 use anyhow::Context;
 use farleaf::{ControlError, ErrorKind, Pool};
 
-/// A process that has mapped a pool's memory can go on writing to it when its node has ended; but
-/// nobody will ever see that.
+/// Fails if the pool's node has ended. A process that has mapped the pool's memory can still write
+/// to it then, but no other process will see the writes.
 pub(super) fn check_pool_served(pool: &Pool) -> anyhow::Result<()> {
     match pool.session() {
         Err(error)

@@ -1,18 +1,19 @@
-//! Records of words into a table, of one pool or over several.
+//! Loads records of words into a table, of one pool or over several.
 
 use anyhow::Context;
 use farleaf::{ErrorKind, LoadError, PartitionError};
 
-use super::Target;
 use super::each::Writing;
 use super::served::check_pool_served;
+use super::{Target, tell_empty};
 use crate::command::target::{Sessions, WordTable};
 use crate::output::print;
 use crate::progress::count_bar;
-use crate::quantity::count;
 use crate::records::{Source, WordRecord};
+use crate::table_options::KindName;
+use farleaf_bench::quantity::count;
 
-/// Loads an empty table at once, or writes the records into one that has records already.
+/// Bulk-loads an empty table, or writes the records one by one into one that has records.
 pub(super) fn load(
     source: &Source,
     sessions: &Sessions,
@@ -21,6 +22,9 @@ pub(super) fn load(
 ) -> anyhow::Result<()> {
     let table = &target.table;
     let name = table.name();
+    if records.is_empty() {
+        return tell_empty(source, name, KindName::Words);
+    }
     let first = table.range(0..=u64::MAX).next().transpose();
     let is_empty = first.with_context(|| target.nothing_loaded())?.is_none();
     if is_empty && load_at_once(source, sessions, target, records)? {
@@ -39,7 +43,7 @@ pub(super) fn load(
     writing.tell_written(updated_count)
 }
 
-/// `false` if the table cannot be loaded at once, because it had records once.
+/// Bulk-loads the table. Returns `false` if that is not possible because it had records once.
 fn load_at_once(
     source: &Source,
     sessions: &Sessions,
@@ -74,7 +78,7 @@ fn load_at_once(
         ErrorKind::Partition(PartitionError::PartlyLoaded { .. })
     ) && is_untouched
     {
-        // It says which parts are loaded.
+        // The error names the parts that are loaded.
         return Err(error.into());
     }
     let told = match error.kind_in_pool() {
@@ -94,14 +98,14 @@ fn load_at_once(
     Err(anyhow::Error::new(error).context(told))
 }
 
-/// Of several pools, those that got some of them.
+/// Checks that the pools that received records are still served.
 fn check_served(
     sessions: &Sessions,
     target: &Target<WordTable>,
     records: &[WordRecord],
 ) -> anyhow::Result<()> {
     let pools = sessions.pools().into_iter().enumerate();
-    // What has got none of them may end as it likes (O7).
+    // Pools that received no records need not be served any more.
     let has_some = |number: usize| match &target.table {
         WordTable::One(_) => true,
         WordTable::Parts(table) => {

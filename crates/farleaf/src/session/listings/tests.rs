@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use farleaf_executor::{Completions, TaskSet};
 use farleaf_fabric::OperationKind;
-use farleaf_region::catalog::TABLE_COUNT_MAX;
+use farleaf_pool::catalog::TABLE_COUNT_MAX;
 
 use crate::{EmbeddedFabric, LayerKind, Pool, PoolOptions, Session};
 
@@ -37,7 +37,7 @@ fn create(session: &Session, name: &str, options: &TableOptions) -> Result<(), E
     }
 }
 
-/// How many listings there are with a table, and without.
+/// Returns how many listings have a table, and how many do not.
 fn listing_counts(session: &Session) -> (usize, usize) {
     let core = session.asynchronous().core();
     let mut entries = session.block_on(core.entries()).expect("a catalog");
@@ -51,9 +51,9 @@ fn listing_counts(session: &Session) -> (usize, usize) {
     (of_tables.len(), orphans.len())
 }
 
-/// Promise (BT5): where the last places of a catalog are those of listings without their tables,
-/// as those leave them who die between the two entries, whoever makes a table next drops them and
-/// gets their places, whatever the table's kind.
+/// Promise: a creator that dies between its two entries leaves an orphaned listing. If such
+/// listings have the last entries of a full catalog, the next creator of a table of any kind drops
+/// them and uses their entries.
 #[test]
 fn orphans_in_a_full_catalog_make_room() {
     for options in [TableOptions::default(), TableOptions::bytes(), listed()] {
@@ -84,7 +84,7 @@ fn orphans_in_a_full_catalog_make_room() {
     }
 }
 
-/// Drops the making of a table when so many batches have been answered; whether it was made before.
+/// Cancels the creation of a table after this many batches, and returns whether it had completed.
 fn make_in_part(session: &Session, name: &str, batch_count: u64) -> bool {
     let answered = || session.counters(OperationKind::Control).cost.round_trips;
     let before = answered();
@@ -108,8 +108,8 @@ fn make_in_part(session: &Session, name: &str, batch_count: u64) -> bool {
     is_made
 }
 
-/// Promise (BT5): of who dies while it makes a table, at whichever batch, no listing without its
-/// table is left when somebody else has made one; and no table without its listing, ever.
+/// Promise: wherever a creator of a table dies, no orphaned listing is left once another table has
+/// been created, and no table ever lacks its listing.
 #[test]
 fn makers_that_die_leave_no_listing() {
     let pool = pool(EmbeddedFabric::Tcp, 32 << 20);
@@ -137,7 +137,7 @@ fn makers_that_die_leave_no_listing() {
     assert!(is_made && orphan_count > 0, "{orphan_count}");
 }
 
-/// A pool in which so many of 60 KB values lie; and how many do.
+/// Returns a pool that has space for this many 60 KB values, and the number that it really holds.
 fn filled(value_count: u64) -> (Pool, u64) {
     let pool = pool(EmbeddedFabric::Mem, 4 << 20);
     let filling = session(&pool);
@@ -149,8 +149,8 @@ fn filled(value_count: u64) -> (Pool, u64) {
     (pool, count)
 }
 
-/// Promise (BT5): a table that is not made as the pool is full, before or after what lists its
-/// pages was made, leaves nothing: no listing, and all the room that there was.
+/// Promise: a table that is not created because the pool is full leaves neither a listing nor used
+/// memory, whether creation failed before or after its listing was created.
 #[test]
 fn a_table_that_is_not_made_leaves_nothing() {
     let (_, most) = filled(u64::MAX);
@@ -169,7 +169,7 @@ fn a_table_that_is_not_made_leaves_nothing() {
             assert!(begun.elapsed() < Duration::from_secs(20), "{left}");
             std::thread::sleep(Duration::from_millis(2));
         }
-        // What lists pages takes as much room as any table of byte strings.
+        // A listing takes as much memory as any table of byte strings.
         if create(&session, "other", &TableOptions::bytes()).is_ok() {
             not_made_count += 1;
         }
