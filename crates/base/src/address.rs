@@ -1,15 +1,15 @@
-//! Addresses of far memory: a pointer to a 64-byte block, and the place of one word.
+//! Addresses in far memory: a pointer to a 64-byte block, and the address of one word.
 
 use core::fmt;
 
-/// Size of the aligned unit that is atomic on every fabric (contract F3), in bytes.
+/// Size in bytes of the aligned unit that is atomic on every fabric (FABRIC-3).
 pub const WORD_SIZE_BYTES: u64 = 8;
-/// Size of the unit that a [`RemoteAddr`] counts in, in bytes: one cache line.
+/// Size in bytes of a block, the unit of [`RemoteAddr`]: one cache line.
 pub const BLOCK_SIZE_BYTES: u64 = 64;
 /// [`BLOCK_SIZE_BYTES`] in words.
 pub const BLOCK_SIZE_WORDS: u64 = BLOCK_SIZE_BYTES / WORD_SIZE_BYTES;
 
-/// A memory node of a pool.
+/// Number of a memory node within its pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(pub u8);
 
@@ -19,110 +19,113 @@ impl fmt::Display for NodeId {
     }
 }
 
-/// A pointer to a 64-byte block in far memory, as it is stored there.
+/// Pointer to a 64-byte block in far memory, in its stored form.
 ///
 /// ```text
 /// bit 63      56 55            40 39                            0
 ///     [  node  ] [    spare     ] [ offset in 64-byte blocks    ]
 /// ```
 ///
-/// The spare bits belong to whoever stores the pointer: the lowest is the *retired* flag of a
-/// leaf's link; an entry of a synonym leaf table keeps the index of the parent leaf there.
-/// The all-zero pointer is [`RemoteAddr::NULL`]: block 0 of node 0 holds the superblock, which
-/// nothing points to.
+/// The data structure that stores the pointer defines the spare bits. In a leaf's link the lowest
+/// bit is the *retired* flag; an entry of a synonym leaf table stores the index of the parent leaf.
+/// The all-zero pointer is [`RemoteAddr::NULL`]: block 0 of node 0 holds the superblock, to which
+/// no pointer refers.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(transparent)]
 pub struct RemoteAddr(u64);
 
 impl RemoteAddr {
-    /// Points nowhere.
+    /// Null pointer: all bits zero.
     pub const NULL: Self = Self(0);
     const BLOCK_BITS: u32 = 40;
     const SPARE_BITS: u32 = 16;
     const BLOCK_MASK: u64 = (1 << Self::BLOCK_BITS) - 1;
     const SPARE_MASK: u64 = ((1 << Self::SPARE_BITS) - 1) << Self::BLOCK_BITS;
     const RETIRED_BIT: u64 = 1 << Self::BLOCK_BITS;
-    /// One more than the largest block index that a pointer can hold.
+    /// Number of blocks that a pointer can address: the largest block index plus one.
     pub const BLOCK_COUNT_MAX: u64 = 1 << Self::BLOCK_BITS;
 
-    /// The block with index `block` on `node`. Panics when the index needs more than 40 bits,
-    /// which would be a region of more than 64 TiB.
+    /// Returns a pointer to block `block` of `node`, with spare bits cleared.
+    ///
+    /// # Panics
+    /// The index needs more than 40 bits, that is, the offset is 64 TiB or more.
     pub const fn new(node: NodeId, block: u64) -> Self {
         assert!(block < Self::BLOCK_COUNT_MAX, "block index beyond 40 bits");
         Self(((node.0 as u64) << 56) | block)
     }
 
-    /// The pointer as it is stored in far memory.
+    /// Returns the pointer in its stored form.
     #[inline]
     pub const fn word(self) -> u64 {
         self.0
     }
 
-    /// Reads a stored pointer; every word is one, whether it is good is for the caller to check.
+    /// Reads a stored pointer. Every word is accepted; the caller checks whether the pointer is
+    /// valid.
     #[inline]
     pub const fn from_word(word: u64) -> Self {
         Self(word)
     }
 
-    /// The memory node.
+    /// Returns the memory node.
     #[inline]
     pub const fn node(self) -> NodeId {
         NodeId((self.0 >> 56) as u8)
     }
 
-    /// Index of the block in the node's region.
+    /// Returns the index of the block in the node's memory.
     #[inline]
     pub const fn block(self) -> u64 {
         self.0 & Self::BLOCK_MASK
     }
 
-    /// The 16 spare bits.
+    /// Returns the 16 spare bits.
     #[inline]
     pub const fn spare(self) -> u16 {
         (self.0 >> Self::BLOCK_BITS) as u16
     }
 
-    /// The same place with other spare bits.
+    /// Returns a pointer to the same block with other spare bits.
     #[inline]
     #[must_use]
     pub const fn with_spare(self, spare: u16) -> Self {
         Self((self.0 & !Self::SPARE_MASK) | ((spare as u64) << Self::BLOCK_BITS))
     }
 
-    /// The place alone, spare bits cleared.
+    /// Returns a pointer to the same block with spare bits cleared.
     #[inline]
     #[must_use]
     pub const fn place(self) -> Self {
         Self(self.0 & !Self::SPARE_MASK)
     }
 
-    /// True when it points nowhere, whatever the spare bits say.
+    /// Returns true if the pointer is null, whatever its spare bits are.
     #[inline]
     pub const fn is_null(self) -> bool {
         self.place().0 == 0
     }
 
-    /// True when the *retired* flag is set: as a leaf's link, it then names the leaf that took
-    /// over.
+    /// Returns true if the *retired* flag is set: a leaf's link then names the leaf that replaced
+    /// it.
     #[inline]
     pub const fn is_retired(self) -> bool {
         self.0 & Self::RETIRED_BIT != 0
     }
 
-    /// The same place with the *retired* flag set.
+    /// Returns a pointer to the same block with the *retired* flag set.
     #[inline]
     #[must_use]
     pub const fn retired(self) -> Self {
         Self(self.0 | Self::RETIRED_BIT)
     }
 
-    /// The word `index` words after the start of the block.
+    /// Returns the address of the word `index` words after the start of the block.
     #[inline]
     pub const fn word_at(self, index: u64) -> WordAddr {
         WordAddr::new(self.node(), self.block() * BLOCK_SIZE_WORDS + index)
     }
 
-    /// The pointer `block_count` blocks further on the same node, spare bits cleared.
+    /// Returns the pointer `block_count` blocks further on the same node, spare bits cleared.
     #[inline]
     #[must_use]
     pub const fn offset_blocks(self, block_count: u64) -> Self {
@@ -151,8 +154,8 @@ impl fmt::Display for RemoteAddr {
     }
 }
 
-/// The place of one aligned 8-byte word: what a verb is aimed at. Counted in words, so that a
-/// misaligned verb cannot be written down.
+/// Address of one aligned 8-byte word: the target of a verb. It counts words, so a misaligned verb
+/// cannot be expressed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(transparent)]
 pub struct WordAddr(u64);
@@ -161,31 +164,31 @@ impl WordAddr {
     const INDEX_BITS: u32 = 56;
     const INDEX_MASK: u64 = (1 << Self::INDEX_BITS) - 1;
 
-    /// Word number `index` of `node`'s region.
+    /// Returns the address of word number `index` of `node`'s memory.
     #[inline]
     pub const fn new(node: NodeId, index: u64) -> Self {
         Self(((node.0 as u64) << Self::INDEX_BITS) | (index & Self::INDEX_MASK))
     }
 
-    /// The memory node.
+    /// Returns the memory node.
     #[inline]
     pub const fn node(self) -> NodeId {
         NodeId((self.0 >> Self::INDEX_BITS) as u8)
     }
 
-    /// The block that the word lies in.
+    /// Returns the block that contains the word.
     #[inline]
     pub const fn block_start(self) -> RemoteAddr {
         RemoteAddr::new(self.node(), (self.0 & Self::INDEX_MASK) / BLOCK_SIZE_WORDS)
     }
 
-    /// Index of the word in the node's region.
+    /// Returns the index of the word in the node's memory.
     #[inline]
     pub const fn index(self) -> u64 {
         self.0 & Self::INDEX_MASK
     }
 
-    /// The word `word_count` words further.
+    /// Returns the address `word_count` words further.
     #[inline]
     #[must_use]
     pub const fn offset(self, word_count: u64) -> Self {

@@ -1,4 +1,4 @@
-//! Clocks: how much time has passed, not what time it is.
+//! Clocks that measure elapsed time, not the time of day.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -7,14 +7,15 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// A clock that never goes back. Two clocks have nothing to do with each other, but that their
-/// rates differ by no more than was agreed on (CP9).
+/// Clock that never goes back. The readings of two clocks are unrelated, but their rates differ by
+/// at most the agreed bound (CONTROL-9).
 pub trait Clock: Debug + Send + Sync {
-    /// The time since a moment that stays the same for this clock.
+    /// Returns the time since a moment that is fixed for this clock.
     fn now(&self) -> Duration;
 }
 
-/// The time since the machine started, which goes on while it sleeps: a lease does, too.
+/// Clock of the time since the machine started. It continues while the machine sleeps, as leases
+/// do.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemClock;
 
@@ -25,25 +26,25 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that stands still until it is moved. Clones are the same clock.
+/// Clock that changes only on request. Clones share one reading.
 #[derive(Clone, Debug, Default)]
 pub struct ManualClock {
     now_ns: Arc<AtomicU64>,
 }
 
 impl ManualClock {
-    /// A clock that shows 0.
+    /// Returns a clock that reads 0.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Moves it on.
+    /// Advances the clock by a duration.
     pub fn advance(&self, by: Duration) {
         self.now_ns
             .fetch_add(by.as_nanos() as u64, Ordering::SeqCst);
     }
 
-    /// Has it show this, if that is later than what it shows.
+    /// Sets the clock to `now` unless it is already later.
     pub fn set(&self, now: Duration) {
         self.now_ns
             .fetch_max(now.as_nanos() as u64, Ordering::SeqCst);
@@ -60,7 +61,7 @@ impl Clock for ManualClock {
 mod tests {
     use super::*;
 
-    /// The system's clock goes forward, by about as much as one waits.
+    /// Promise: the system's clock advances by about the time waited.
     #[test]
     fn the_system_clock_goes_on() {
         let before = SystemClock.now();
@@ -68,7 +69,7 @@ mod tests {
         assert!(SystemClock.now() >= before + Duration::from_millis(4));
     }
 
-    /// A manual clock stands, moves, and never goes back.
+    /// Promise: a manual clock advances only on request and never goes back.
     #[test]
     fn a_manual_clock_moves_when_it_is_told_to() {
         let clock = ManualClock::new();

@@ -1,13 +1,15 @@
-//! Fuzzing: inputs that were honest before they were changed at random, for whatever reads what
-//! another host has sent or a file says.
+//! Fuzzing of decoders: valid inputs with random changes, for code that reads files or messages of
+//! other hosts.
 //!
-//! Each target runs for `FARLEAF_FUZZ_SECONDS` (1 if it is not set). A case is made from its number
-//! alone, so one that fails is run again, first, by `FARLEAF_FUZZ_SEED=NUMBER`; other numbers give
+//! Each target runs for `FARLEAF_FUZZ_SECONDS` (default 1). A case depends only on its number:
+//! `FARLEAF_FUZZ_SEED=NUMBER` runs that case first, which repeats a failure. Another number selects
 //! other cases.
 
 use std::time::{Duration, Instant};
 
-/// Words that are more likely than others to meet a limit.
+use crate::random::Random;
+
+/// Words that are likely to hit a limit.
 pub const EDGES: [u64; 12] = [
     0,
     1,
@@ -23,42 +25,8 @@ pub const EDGES: [u64; 12] = [
     u64::MAX,
 ];
 
-/// A generator of random numbers: `SplitMix64` (Steele, Lea, Flood, 2014).
-#[derive(Debug)]
-pub struct Random(u64);
-
 impl Random {
-    /// A number.
-    #[expect(clippy::should_implement_trait, reason = "it never ends")]
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^ (mixed >> 31)
-    }
-
-    /// Less than `end`, which is not 0.
-    pub fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
-    }
-
-    /// The place of one of so many, which are not none.
-    pub fn index(&mut self, count: usize) -> usize {
-        self.below(count as u64) as usize
-    }
-
-    /// True once in so many times.
-    pub fn one_in(&mut self, count: u64) -> bool {
-        self.below(count) == 0
-    }
-
-    /// So many bytes.
-    pub fn bytes<const SIZE: usize>(&mut self) -> [u8; SIZE] {
-        core::array::from_fn(|_| self.next() as u8)
-    }
-
-    /// Changes bytes in one to four ways; their number may change too.
+    /// Changes bytes in one to four ways; the number of bytes may change too.
     pub fn mutate(&mut self, bytes: &mut Vec<u8>) {
         for _ in 0..=self.below(4) {
             if bytes.is_empty() {
@@ -67,8 +35,8 @@ impl Random {
             let at = self.index(bytes.len());
             match self.below(8) {
                 0 => bytes[at] ^= 1 << self.below(8),
-                1 => bytes[at] = self.next() as u8,
-                // Bits of a header.
+                1 => bytes[at] = self.bits() as u8,
+                // Flips a bit in the first byte of a word, where headers have their flags.
                 2 => bytes[at & !7] ^= 1 << self.below(8),
                 3 => {
                     let word = EDGES[self.index(EDGES.len())].to_le_bytes();
@@ -95,10 +63,10 @@ impl Random {
     }
 }
 
-/// Says which case it was when it panics.
-struct Case(&'static str, u64);
+/// Prints the name and number of its case if a panic drops it.
+struct FuzzCase(&'static str, u64);
 
-impl Drop for Case {
+impl Drop for FuzzCase {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let Self(name, seed) = self;
@@ -110,21 +78,21 @@ impl Drop for Case {
 fn number(variable: &str) -> Option<u64> {
     let text = std::env::var(variable).ok()?;
     let number = text.parse();
-    Some(number.unwrap_or_else(|_| panic!("{variable} is '{text}', which is no number")))
+    Some(number.unwrap_or_else(|_| panic!("{variable} is '{text}', which is not a number")))
 }
 
-/// Runs cases until the time is over, and says on stderr how many they were.
+/// Runs cases until the time is over, and prints their number on stderr.
 ///
 /// # Panics
-/// A case did; the number to run it again by is on stderr.
+/// A case panicked; stderr shows the number that repeats it.
 pub fn run(name: &'static str, mut case: impl FnMut(&mut Random)) {
     let time = Duration::from_secs(number("FARLEAF_FUZZ_SECONDS").unwrap_or(1));
     let first = number("FARLEAF_FUZZ_SEED").unwrap_or(1);
     let start = Instant::now();
     let mut seed = first;
     while start.elapsed() < time || seed == first {
-        let _case = Case(name, seed);
-        case(&mut Random(seed));
+        let _case = FuzzCase(name, seed);
+        case(&mut Random::new(seed));
         seed += 1;
     }
     eprintln!("{name}: {} cases", seed - first);

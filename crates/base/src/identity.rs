@@ -1,16 +1,16 @@
-//! Who holds something, and which table it belongs to.
+//! Identifiers of owners (session and incarnation) and of tables.
 
 use core::fmt;
 
-/// A session's number in the pool: 1 to 32767, reused by later incarnations.
+/// Number of a session in its pool: 1 to 32767, reused by later incarnations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId(u16);
 
 impl SessionId {
     const MAX: u16 = 0x7FFF;
 
-    /// The session with this number; `None` for 0, which stands for "free" in an owner word, and
-    /// beyond what that has room for.
+    /// Returns the session with this number; `None` for 0, which means "free" in an owner word, and
+    /// for numbers that do not fit into an owner word.
     pub const fn new(number: u16) -> Option<Self> {
         if number == 0 || number > Self::MAX {
             None
@@ -19,13 +19,14 @@ impl SessionId {
         }
     }
 
-    /// The number, never 0.
+    /// Returns the number, never 0.
     pub const fn number(self) -> u16 {
         self.0
     }
 }
 
-/// Which life of a [`SessionId`] is meant: 48 bits, never reused in a region.
+/// Number that tells successive users of a [`SessionId`] apart: 48 bits, never reused in a node's
+/// memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Incarnation(u64);
 
@@ -34,42 +35,46 @@ impl Incarnation {
     /// Largest incarnation.
     pub const MAX: u64 = (1 << Self::BITS) - 1;
 
-    /// Panics when the number needs more than 48 bits.
+    /// Returns the incarnation with this number.
+    ///
+    /// # Panics
+    /// The number needs more than 48 bits.
     pub const fn new(number: u64) -> Self {
         assert!(number <= Self::MAX, "incarnation beyond 48 bits");
         Self(number)
     }
 
-    /// The number.
+    /// Returns the number.
     pub const fn number(self) -> u64 {
         self.0
     }
 }
 
-/// A lock word or the owner of a leased chunk, as stored in far memory.
+/// Stored form of a lock word, or of the owner of a leased chunk.
 ///
 /// ```text
 /// bit  63   62      48 47                                          0
 ///     [ H ] [ session ] [               incarnation                ]      0 = free
 /// ```
 ///
-/// H: the lock was handed over to this session by another one of its process (data layer, H2).
+/// H: another session of the same process handed the lock over to this session (see
+/// docs/explanation/trees.md, *Local locks*).
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(transparent)]
 pub struct OwnerWord(u64);
 
 impl OwnerWord {
-    /// Nobody holds it.
+    /// Word without an owner.
     pub const FREE: Self = Self(0);
 
     const HANDED: u64 = 1 << 63;
 
-    /// Held by this life of this session.
+    /// Returns the word that names this incarnation of the session as owner.
     pub const fn new(session: SessionId, incarnation: Incarnation) -> Self {
         Self(((session.0 as u64) << Incarnation::BITS) | incarnation.0)
     }
 
-    /// The word as stored.
+    /// Returns the word in its stored form.
     #[inline]
     pub const fn word(self) -> u64 {
         self.0
@@ -81,8 +86,8 @@ impl OwnerWord {
         Self(word)
     }
 
-    /// Reads a session's name as it was given to it: `None` when the word is no valid owner, or
-    /// carries the flag, which belongs to a lock.
+    /// Reads the owner word that names a session; `None` if the word is not a valid owner or has
+    /// the handover flag, which occurs only in locks.
     pub const fn from_name(word: u64) -> Option<Self> {
         let owner = Self(word);
         match owner.holder() {
@@ -91,20 +96,20 @@ impl OwnerWord {
         }
     }
 
-    /// True when nobody holds it.
+    /// Returns true if the word names no owner.
     #[inline]
     pub const fn is_free(self) -> bool {
         self.0 == 0
     }
 
-    /// The same owner, to whom another one hands a lock over.
+    /// Returns the same owner with the handover flag: another session handed the lock over to it.
     #[must_use]
     pub const fn handed(self) -> Self {
         Self(self.0 | Self::HANDED)
     }
 
-    /// The holder, whatever way it came to the lock; `None` when free or when the word is no valid
-    /// owner (session 0).
+    /// Returns the owner, with or without the handover flag; `None` if the word is free or not a
+    /// valid owner (session 0).
     pub const fn holder(self) -> Option<(SessionId, Incarnation)> {
         match SessionId::new((self.0 >> Incarnation::BITS) as u16 & SessionId::MAX) {
             Some(session) => Some((session, Incarnation(self.0 & Incarnation::MAX))),
@@ -131,7 +136,7 @@ impl fmt::Display for OwnerWord {
     }
 }
 
-/// A table of a pool: never 0, never reused in the life of a region.
+/// Number of a table in its pool: never 0, never reused in a node's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TableId(pub u32);
 
@@ -141,8 +146,8 @@ impl fmt::Display for TableId {
     }
 }
 
-/// A point in the history of what has been taken away from readers (DESIGN D7): it grows when a
-/// table is dropped, and a session publishes how far it has followed.
+/// Point in the sequence of removals of memory that readers may still use (LEAF-7). The number
+/// grows when a table is dropped; a session publishes how far it has followed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SequenceNumber(pub u64);
 
@@ -163,7 +168,7 @@ mod tests {
         assert_eq!(owner.handed().holder(), owner.holder());
     }
 
-    /// Promise: a name that a session was given is never the flagged word of a lock.
+    /// Promise: a word with the handover flag is never accepted as the name of a session.
     #[test]
     fn a_flagged_word_is_nobodys_name() {
         let session = SessionId::new(0x1234).expect("not zero");

@@ -1,12 +1,19 @@
-//! The words that every Farleaf crate shares: where something is ([`RemoteAddr`], [`WordAddr`]),
-//! who holds something ([`OwnerWord`]), which table it belongs to ([`TableId`]), and the one
-//! checksum ([`crc32c`]).
+//! Types shared by every Farleaf crate: addresses ([`RemoteAddr`], [`WordAddr`]), owners
+//! ([`OwnerWord`]), tables ([`TableId`]) and the checksum ([`crc32c`]).
 //!
-//! What it is not: no I/O, no protocol, nothing below it. Every type here is a plain value with a
-//! fixed bit layout, because each of them is stored in far memory as one aligned 8-byte word, the
-//! only unit that is atomic there (fabric contract F3).
+//! The crate also has the generator of random numbers ([`random`]), clocks ([`clock`]), and fuzzing
+//! of decoders (`fuzzing`, behind a feature of that name).
+//!
+//! The crate does no I/O, implements no protocol, and depends on no other Farleaf crate. Every type
+//! of its root is a plain value with a fixed bit layout. In far memory it is one aligned 8-byte
+//! word, the only unit that is atomic there (FABRIC-3).
 
 #![forbid(unsafe_code)]
+
+pub mod clock;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
+pub mod random;
 
 mod address;
 mod checksum;
@@ -18,7 +25,7 @@ pub use address::{
 pub use checksum::{crc32c, crc32c_bytes};
 pub use identity::{Incarnation, OwnerWord, SequenceNumber, SessionId, TableId};
 
-// Layouts are written as native words and read back as bytes by the checksum; both sides of a pool
-// run the same binary format, and every machine this was built for is little-endian.
+// Layouts are written as native words and read back as bytes by the checksum. Both sides of a pool
+// use the same binary format, and all supported targets are little-endian.
 #[cfg(target_endian = "big")]
 compile_error!("Farleaf's memory formats are little-endian; big-endian targets are not supported");

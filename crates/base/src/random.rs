@@ -1,46 +1,75 @@
-//! Everything that a run leaves to chance, from one seed.
+//! The generator of random numbers for simulations, fault injection, fuzzing and tests.
+//!
+//! Secrets and identifiers do not use it; their bits come from the operating system.
 
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-/// A stream of draws. The generator is named (xoshiro256++), so that a seed means the same numbers
-/// in every build and on every machine.
+/// Generator of random numbers, xoshiro256++ (Blackman, Vigna, 2019). A seed yields the same
+/// numbers in every build and on every machine.
 #[derive(Clone, Debug)]
 pub struct Random(Xoshiro256PlusPlus);
 
 impl Random {
-    /// The stream of a seed.
+    /// Returns the generator with this seed.
     pub fn new(seed: u64) -> Self {
         Self(Xoshiro256PlusPlus::seed_from_u64(seed))
     }
 
-    /// 64 random bits.
+    /// Returns 64 random bits.
     pub fn bits(&mut self) -> u64 {
         self.0.next_u64()
     }
 
-    /// Uniform in `0..bound`; `bound` is not 0.
+    /// Returns a uniformly distributed number in `0..bound`.
+    ///
+    /// # Panics
+    /// `bound` is 0.
     pub fn below(&mut self, bound: u64) -> u64 {
         assert!(bound > 0, "there is nothing below 0");
         ((u128::from(self.bits()) * u128::from(bound)) >> 64) as u64
     }
 
-    /// Uniform in `from..=to`.
+    /// Returns a random index into a collection of `count` items.
+    ///
+    /// # Panics
+    /// `count` is 0.
+    pub fn index(&mut self, count: usize) -> usize {
+        self.below(count as u64) as usize
+    }
+
+    /// Returns true with a probability of 1 in `count`.
+    pub fn one_in(&mut self, count: u64) -> bool {
+        self.below(count) == 0
+    }
+
+    /// Returns `SIZE` random bytes.
+    pub fn bytes<const SIZE: usize>(&mut self) -> [u8; SIZE] {
+        core::array::from_fn(|_| self.bits() as u8)
+    }
+
+    /// Returns a uniformly distributed number in `from..=to`.
+    ///
+    /// # Panics
+    /// `to` is less than `from`, or the range has all 2^64 numbers.
     pub fn between(&mut self, from: u64, to: u64) -> u64 {
         from + self.below(to - from + 1)
     }
 
-    /// True `per_mille` times out of 1000.
+    /// Returns true with a probability of `per_mille` in 1000.
     pub fn chance(&mut self, per_mille: u64) -> bool {
         self.below(1000) < per_mille
     }
 
-    /// One of several.
-    pub fn choose<'a, T>(&mut self, of: &'a [T]) -> &'a T {
-        &of[self.below(of.len() as u64) as usize]
+    /// Returns one of the items, each equally likely.
+    ///
+    /// # Panics
+    /// There are no items.
+    pub fn choose<'a, T>(&mut self, items: &'a [T]) -> &'a T {
+        &items[self.index(items.len())]
     }
 
-    /// Up to `max`, each order of magnitude about as likely: mostly short, sometimes long.
+    /// Returns a number of at most `max`, with each order of magnitude about equally likely.
     pub fn magnitude(&mut self, max: u64) -> u64 {
         let bits = self.below(u64::from(64 - max.leading_zeros()) + 1);
         self.below(1 << bits.min(63)).min(max)
@@ -51,7 +80,8 @@ impl Random {
 mod tests {
     use super::*;
 
-    /// A seed that failed once must fail for ever: the numbers are the same in every build.
+    /// Promise: a seed yields the same numbers in every build, so a seed that failed once keeps
+    /// failing.
     #[test]
     fn draws_are_golden() {
         let mut random = Random::new(1);

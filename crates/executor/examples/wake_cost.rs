@@ -1,5 +1,5 @@
-//! What a completion costs the executor: nanoseconds per round trip (await an operation, poll the
-//! completion queue, wake, resume), with nothing else in the loop.
+//! Measures the executor's cost per completion: nanoseconds per round trip (await an operation,
+//! poll the completion queue, wake, resume), with nothing else in the loop.
 //!
 //! `cargo run --release -p farleaf-executor --example wake_cost`
 
@@ -16,7 +16,7 @@ use farleaf_executor::TaskSet;
 const ROUND_TRIP_COUNT: u64 = 4_000_000;
 const REPEAT_COUNT: u32 = 7;
 
-/// A completion queue that completes operations in posting order.
+/// Completion queue that completes operations in posting order.
 #[derive(Default)]
 struct Queue {
     posted: VecDeque<Waker>,

@@ -1,10 +1,10 @@
-//! Waiting for a lock that somebody else holds, without holding up the other tasks of the thread.
+//! Waiting for a lock that another client holds, without delaying the other tasks of the thread.
 //!
-//! A task that backs off far enough *rests*: it asks to be polled again, but tells the driver on
-//! this thread (through a thread-local) that this is not work. The driver sleeps only in a turn in
-//! which nothing else happened and all its tasks rest; as long as others are in flight it goes on
-//! asking for their completions. Under a foreign executor there is nobody to tell; the task then
-//! yields or sleeps the thread itself.
+//! A task that has backed off repeatedly *rests*: it requests another poll, and a thread-local
+//! informs the driver of this thread that the request is not work. The driver sleeps only after a
+//! turn in which nothing else happened and all its tasks rest. While other tasks are in flight, the
+//! driver continues to poll for their completions. Without a driver of this crate, the task yields
+//! or sleeps the thread itself.
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -13,38 +13,43 @@ use std::task::Poll;
 use std::thread;
 use std::time::Duration;
 
-use crate::idle::{REST_SLEEP_MAX, Rest, Waited};
+use crate::idle::{IdleAction, REST_SLEEP_MAX, RestRequest};
 
-/// Attempts below this spin: 8, 16 and 32 pauses, well below a round trip.
+/// Number of attempts that spin, for 8, 16 and 32 pauses, well below a round trip.
 const SPIN_ATTEMPTS: u32 = 3;
-/// Attempts below this let the other tasks of the thread run: the holder may be among them.
+/// Attempts below this number let the other tasks of the thread run: one may hold the lock.
 const TASK_ATTEMPTS: u32 = 8;
-/// Attempts below this let other threads run: the holder may wait for this core.
+/// Attempts below this number let other threads run: the holder may wait for this core.
 const THREAD_ATTEMPTS: u32 = 12;
-/// The first sleep; each attempt doubles it.
+/// Duration of the first sleep; each attempt doubles it.
 const SLEEP_MIN: Duration = Duration::from_micros(5);
-/// A resting task sits out at most this many turns while others are in flight.
+/// Maximum number of turns for which a task rests while others are in flight.
 const REST_TURNS_MAX: u32 = 32;
 
-/// Waits before attempt `attempt + 1` at something that another client holds.
+/// Waits before attempt `attempt + 1` to acquire something that another client holds.
 ///
-/// Attempts 0 to 2 spin for less than a microsecond, 3 to 7 let other tasks run once, 8 to 11 let
-/// other threads run, later ones sit out up to 32 turns, or a sleep of 5 to 100 us if no other task
-/// of this thread is in flight. Never blocks other ready tasks for longer than that. Posts nothing.
+/// Attempts 0 to 2 spin for less than a microsecond. Attempts 3 to 7 let other tasks run once, and
+/// attempts 8 to 11 let other threads run. Later ones wait for up to 32 turns, or sleep 5 to 100 us
+/// if no other task of this thread is in flight. Other ready tasks are never blocked for longer
+/// than that. No verb is posted.
 pub async fn backoff(attempt: u32) {
     match attempt {
         0..SPIN_ATTEMPTS => (0..8_u32 << attempt).for_each(|_| hint::spin_loop()),
         SPIN_ATTEMPTS..TASK_ATTEMPTS => yield_now().await,
-        TASK_ATTEMPTS..THREAD_ATTEMPTS => rest(Rest::Yield, 1).await,
+        TASK_ATTEMPTS..THREAD_ATTEMPTS => rest(RestRequest::Yield, 1).await,
         _ => {
             let doublings = (attempt - THREAD_ATTEMPTS).min(16);
             let sleep = SLEEP_MIN.saturating_mul(1 << doublings).min(REST_SLEEP_MAX);
-            rest(Rest::Sleep(sleep), (2 << doublings).min(REST_TURNS_MAX)).await;
+            rest(
+                RestRequest::Sleep(sleep),
+                (2 << doublings).min(REST_TURNS_MAX),
+            )
+            .await;
         }
     }
 }
 
-/// Lets every other task that is ready run once before this one goes on.
+/// Yields once: every other ready task runs before this one continues.
 pub async fn yield_now() {
     let mut has_yielded = false;
     poll_fn(|context| {
@@ -58,8 +63,8 @@ pub async fn yield_now() {
     .await;
 }
 
-/// Sits out `turn_count` turns, or fewer if the thread slept meanwhile.
-async fn rest(rest: Rest, turn_count: u32) {
+/// Waits for `turn_count` turns, or for fewer if the thread slept meanwhile.
+async fn rest(rest: RestRequest, turn_count: u32) {
     let mut turns_left = turn_count;
     let sleep_count = SLEEP_COUNT.get();
     poll_fn(|context| {
@@ -73,8 +78,8 @@ async fn rest(rest: Rest, turn_count: u32) {
             Driver::None => {
                 turns_left = 0;
                 match rest {
-                    Rest::Sleep(duration) => thread::sleep(duration),
-                    Rest::Yield | Rest::Policy => thread::yield_now(),
+                    RestRequest::Sleep(duration) => thread::sleep(duration),
+                    RestRequest::Yield | RestRequest::Policy => thread::yield_now(),
                 }
             }
         }
@@ -84,41 +89,41 @@ async fn rest(rest: Rest, turn_count: u32) {
     .await;
 }
 
-/// Who polls on this thread at the moment.
+/// Kind of driver that polls futures on this thread at the moment.
 #[derive(Clone, Copy, Debug)]
 enum Driver {
-    /// No driver of this crate.
+    /// A driver of another crate, or none.
     None,
     Polling,
-    /// The future that the driver polls has asked to rest.
-    PollingResting(Rest),
+    /// A driver of this crate, whose current future has requested to rest.
+    PollingResting(RestRequest),
 }
 
 thread_local! {
-    /// The innermost driver of this thread.
+    /// Innermost driver of this thread.
     static DRIVER: Cell<Driver> = const { Cell::new(Driver::None) };
-    /// How often drivers of this thread slept.
+    /// Number of times that drivers of this thread slept.
     static SLEEP_COUNT: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Whether the future that this thread's driver polls rests: it backs off, and so nothing that it
-/// has begun is under way. Asked right after polling it, by a future around it, which may then drop
-/// it.
+/// Returns true if the future that this thread's driver polls is resting: it backs off, so none of
+/// its operations is in flight. An enclosing future calls this right after polling it, and may then
+/// drop it.
 pub fn is_resting() -> bool {
     matches!(DRIVER.get(), Driver::PollingResting(_))
 }
 
-/// How many tasks rested in a turn, and the least that any of them asked for.
+/// Number of tasks that rested in a turn, and the least that any of them requested.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Resting {
     task_count: usize,
-    least: Option<Rest>,
+    least: Option<RestRequest>,
 }
 
 impl Resting {
-    /// Counts a task that rests, or does not.
+    /// Counts one task; `rest` is what it requested, if it rests.
     #[inline]
-    pub(crate) fn with(self, rest: Option<Rest>) -> Self {
+    pub(crate) fn with(self, rest: Option<RestRequest>) -> Self {
         match rest {
             None => self,
             Some(rest) => Self {
@@ -132,33 +137,34 @@ impl Resting {
         self.task_count
     }
 
-    /// What the thread should do in a turn without progress, out of `unfinished_count` tasks.
-    pub(crate) fn advice(self, unfinished_count: usize) -> Rest {
+    /// Returns what the thread should do after a turn without progress, given `unfinished_count`
+    /// tasks.
+    pub(crate) fn advice(self, unfinished_count: usize) -> RestRequest {
         match self.least {
-            None => Rest::Policy,
+            None => RestRequest::Policy,
             Some(rest) if self.task_count >= unfinished_count => rest,
-            Some(_) => Rest::Yield,
+            Some(_) => RestRequest::Yield,
         }
     }
 }
 
-/// Tells the backoffs of finished turns that the thread slept.
-pub(crate) fn note(waited: Waited) {
-    if waited == Waited::Slept {
+/// Notifies the backoffs of finished turns that the thread slept.
+pub(crate) fn note(waited: IdleAction) {
+    if waited == IdleAction::Slept {
         SLEEP_COUNT.set(SLEEP_COUNT.get().wrapping_add(1));
     }
 }
 
-/// While it lives, futures that this thread polls and that rest say so instead of blocking the
-/// thread. Every driver of this crate has one; a driver of another make, such as one in virtual
-/// time, needs its own. Drivers may nest.
+/// Scope in which resting futures of this thread report that they rest instead of blocking the
+/// thread. Every driver of this crate has one. Other drivers, such as one in virtual time, need
+/// their own. Scopes may nest.
 #[derive(Debug)]
 pub struct RestScope {
     outer: Driver,
 }
 
 impl RestScope {
-    /// From now on this thread's futures are polled by a driver that is told.
+    /// Enters a scope: from now on, resting futures of this thread report to its driver.
     #[inline]
     pub fn enter() -> Self {
         Self {
@@ -166,10 +172,10 @@ impl RestScope {
         }
     }
 
-    /// What the future polled since the last call asked for, if it rests.
+    /// Returns what the future polled since the last call requested, if it rests.
     #[expect(clippy::unused_self, reason = "there is an answer only inside a scope")]
     #[inline]
-    pub(crate) fn take(&self) -> Option<Rest> {
+    pub(crate) fn take(&self) -> Option<RestRequest> {
         match DRIVER.replace(Driver::Polling) {
             Driver::PollingResting(rest) => Some(rest),
             Driver::None | Driver::Polling => None,
@@ -213,7 +219,7 @@ mod tests {
         );
     }
 
-    /// What is given up while it rests has nothing under way.
+    /// Promise: a future dropped while it rests has no operation in flight.
     #[test]
     fn who_rests_can_be_asked() {
         let scope = RestScope::enter();
@@ -234,17 +240,20 @@ mod tests {
         let mut future = pin!(backoff(30));
         let mut context = Context::from_waker(Waker::noop());
         assert!(future.as_mut().poll(&mut context).is_pending());
-        note(Waited::Slept);
+        note(IdleAction::Slept);
         assert!(future.as_mut().poll(&mut context).is_ready());
     }
 
     #[test]
     fn the_thread_sleeps_only_if_every_unfinished_task_asks_for_it() {
-        let sleep = |us| Some(Rest::Sleep(Duration::from_micros(us)));
+        let sleep = |us| Some(RestRequest::Sleep(Duration::from_micros(us)));
         let two = Resting::default().with(sleep(9)).with(None).with(sleep(5));
         assert_eq!(Some(two.advice(2)), sleep(5));
-        assert_eq!(two.advice(3), Rest::Yield);
-        assert_eq!(two.with(Some(Rest::Yield)).advice(3), Rest::Yield);
-        assert_eq!(Resting::default().advice(3), Rest::Policy);
+        assert_eq!(two.advice(3), RestRequest::Yield);
+        assert_eq!(
+            two.with(Some(RestRequest::Yield)).advice(3),
+            RestRequest::Yield
+        );
+        assert_eq!(Resting::default().advice(3), RestRequest::Policy);
     }
 }

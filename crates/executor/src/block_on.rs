@@ -1,4 +1,4 @@
-//! One future on one thread.
+//! Drivers for one future on one thread.
 
 use std::mem::ManuallyDrop;
 use std::pin::{Pin, pin};
@@ -6,19 +6,19 @@ use std::task::{Context, Poll, Waker};
 
 use crate::backoff::{self, RestScope};
 use crate::completions::Completions;
-use crate::idle::{Idle, IdlePolicy, Rest};
+use crate::idle::{Idle, IdlePolicy, RestRequest};
 use crate::ready::Registration;
 
 /// Runs a future to completion on this thread.
 ///
-/// Polls it once first: a future that is ready then costs no more than that. While it is pending,
-/// asks `completions` (which returns how many completions it delivered) and polls again, in
-/// turn; waits by the default [`IdlePolicy`] while nothing happens, and goes on at once when the
-/// future is woken from another thread. As it polls at every turn, it also serves futures that keep
-/// no waker.
+/// The future is polled once first, so a ready future costs no more than that. While it is pending,
+/// the function polls `completions` (which returns the number of delivered completions) and the
+/// future in turn. It waits by the default [`IdlePolicy`] while nothing happens, and continues at
+/// once when another thread wakes the future. A future that keeps no waker is served too, because
+/// it is polled in every turn.
 ///
-/// For many operations in flight take a [`TaskSet`](crate::TaskSet). May be called from inside
-/// a task, whose thread it then keeps busy.
+/// For many operations in flight use a [`TaskSet`](crate::TaskSet). This function may be called
+/// inside a task; it then blocks the task's thread.
 ///
 /// ```
 /// # use farleaf_executor::{block_on, yield_now};
@@ -29,7 +29,7 @@ pub fn block_on<F: Future>(future: F, completions: impl Completions) -> F::Outpu
     block_on_with_policy(future, completions, IdlePolicy::default())
 }
 
-/// [`block_on`] with a say in how to wait.
+/// Does the work of [`block_on`] with the given waiting policy.
 pub fn block_on_with_policy<F: Future>(
     future: F,
     mut completions: impl Completions,
@@ -57,13 +57,13 @@ pub fn block_on_with_policy<F: Future>(
         if completion_count > 0 || (rest.is_none() && (was_woken || main.is_woken())) {
             idle.reset();
         } else {
-            let rest = rest.unwrap_or(Rest::Policy);
+            let rest = rest.unwrap_or(RestRequest::Policy);
             backoff::note(idle.wait(rest, |at_most| completions.wait(at_most)));
         }
     }
 }
 
-/// The waker of a future that stands on the stack of its driver.
+/// Waker of a future on the stack of its driver.
 pub(crate) struct MainTask {
     registration: Registration,
     waker: ManuallyDrop<Waker>,
@@ -83,14 +83,14 @@ impl MainTask {
         future.poll(&mut Context::from_waker(&self.waker))
     }
 
-    /// Whether the next [`take_woken`](Self::take_woken) will return true.
+    /// Returns true if the next [`take_woken`](Self::take_woken) would.
     pub(crate) fn is_woken(&self) -> bool {
         self.registration.queue().has_more_than(0)
     }
 
-    /// Whether the future was woken since the last call.
+    /// Returns true if the future was woken since the last call.
     pub(crate) fn take_woken(&self) -> bool {
-        self.registration.queue().collect_mail();
+        self.registration.queue().collect_wakes();
         self.registration.queue().pop().is_some()
     }
 }

@@ -1,25 +1,26 @@
-//! Where completions come from: the caller's side of every driver.
+//! Sources of completions: the caller's side of every driver.
 
 use std::time::Duration;
 
-/// What came of waiting for a completion.
+/// Result of waiting for a completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
-    /// Nothing: this cannot wait, or none is to come. The driver waits by itself, by its policy.
+    /// No wait: the source cannot wait, or expects no completion. The driver waits by its own
+    /// policy.
     Unable,
-    /// The thread has let others run, and stays awake: an answer is about to come.
+    /// The thread yielded to others but stays awake, because a reply is imminent.
     Awake,
     /// The thread has slept.
     Slept,
 }
 
-/// Delivers completions to the tasks that wait for them. Every `FnMut() -> usize` is one, which
-/// cannot wait.
+/// Source that delivers completions to the tasks that wait for them. Every `FnMut() -> usize` is a
+/// source that cannot wait.
 pub trait Completions {
-    /// Asks for completions, wakes the tasks they belong to and returns how many there were.
+    /// Polls for completions, wakes their tasks and returns the number of completions.
     fn poll(&mut self) -> usize;
 
-    /// Waits until there may be a completion, or for `at_most`, and is asked again then.
+    /// Waits until a completion may have arrived, but at most for `at_most`. The caller then polls.
     ///
     /// A wake from another thread does not end this wait.
     #[inline]

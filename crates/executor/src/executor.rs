@@ -1,4 +1,4 @@
-//! Tasks of any type, with handles, on one thread.
+//! An executor for tasks of any type, with handles, on one thread.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -11,8 +11,8 @@ use std::task::Poll;
 use crate::backoff::{self, RestScope};
 use crate::block_on::MainTask;
 use crate::completions::Completions;
-use crate::idle::{Idle, IdlePolicy, Rest};
-use crate::join::{Completion, JoinHandle};
+use crate::idle::{Idle, IdlePolicy, RestRequest};
+use crate::join::{JoinHandle, TaskCompletion};
 use crate::task_set::TaskSet;
 
 type Task = Pin<Box<dyn Future<Output = ()>>>;
@@ -22,12 +22,12 @@ const FIRST_CAPACITY: usize = 64;
 
 /// An executor for tasks of different types.
 ///
-/// One allocation for each task and one for its handle; otherwise a [`TaskSet`] that grows. Nothing
-/// runs by itself: tasks go on while their thread is in [`run_until`](Self::run_until) or
-/// [`drain`](Self::drain).
+/// Each task costs one allocation, and one more for its handle; otherwise the executor is a
+/// [`TaskSet`] that grows. Tasks run only while their thread is in [`run_until`](Self::run_until)
+/// or [`drain`](Self::drain).
 ///
 /// A task belongs to the executor: dropping its [`JoinHandle`] detaches it. Dropping the executor
-/// drops all tasks where they stand, and their handles report [`TaskLost`](crate::TaskLost).
+/// drops all tasks in place, and their handles report [`TaskLost`](crate::TaskLost).
 ///
 /// ```
 /// # use farleaf_executor::Executor;
@@ -39,12 +39,12 @@ const FIRST_CAPACITY: usize = 64;
 /// ```
 pub struct Executor {
     tasks: RefCell<TaskSet<Task>>,
-    /// Spawned, not yet polled. Shared with the spawners, which tasks may own.
+    /// Tasks that were spawned but not polled yet. Shared with the spawners, which tasks may own.
     incoming: Rc<Incoming>,
     idle_policy: IdlePolicy,
 }
 
-/// Spawns tasks on an [`Executor`] of the same thread, also from inside its tasks.
+/// Handle that spawns tasks on an [`Executor`] of the same thread, also from inside its tasks.
 #[derive(Clone)]
 pub struct Spawner {
     incoming: Weak<Incoming>,
@@ -57,11 +57,11 @@ impl Default for Executor {
 }
 
 impl Executor {
-    /// Makes an executor of the calling thread, without tasks.
+    /// Creates an executor of the calling thread, without tasks.
     ///
     /// # Panics
     ///
-    /// If there are [`EXECUTOR_COUNT_MAX`](crate::EXECUTOR_COUNT_MAX) executors already.
+    /// If the process already has [`EXECUTOR_COUNT_MAX`](crate::EXECUTOR_COUNT_MAX) executors.
     pub fn new() -> Self {
         Self {
             tasks: RefCell::new(TaskSet::with_capacity(FIRST_CAPACITY)),
@@ -70,33 +70,33 @@ impl Executor {
         }
     }
 
-    /// Says how the executor waits while nothing happens.
+    /// Sets the policy by which the executor waits while nothing happens.
     #[must_use]
     pub fn with_idle_policy(mut self, idle_policy: IdlePolicy) -> Self {
         self.idle_policy = idle_policy;
         self
     }
 
-    /// Adds a task. It is first polled by the next [`run_until`](Self::run_until) or
-    /// [`drain`](Self::drain), or in the next turn of the present one.
+    /// Adds a task. The next [`run_until`](Self::run_until) or [`drain`](Self::drain), or the next
+    /// turn of the current one, polls it first.
     pub fn spawn<T: 'static>(&self, future: impl Future<Output = T> + 'static) -> JoinHandle<T> {
         self.spawner().spawn(future)
     }
 
-    /// A handle for tasks that spawn others. It does not keep the executor alive.
+    /// Returns a handle for tasks that spawn others. The handle does not keep the executor alive.
     pub fn spawner(&self) -> Spawner {
         Spawner {
             incoming: Rc::downgrade(&self.incoming),
         }
     }
 
-    /// Runs the tasks until `future` completes; the others stay as they are, for the next call.
+    /// Runs the tasks until `future` completes; unfinished tasks remain for the next call.
     ///
-    /// The future is polled at every turn.
+    /// The future is polled in every turn.
     ///
     /// # Panics
     ///
-    /// If a task panics (that task is gone, the executor stays usable), or if called from inside
+    /// If a task panics (that task is dropped, the executor stays usable), or if called from inside
     /// one of the executor's own tasks.
     pub fn run_until<F: Future>(&self, future: F, mut completions: impl Completions) -> F::Output {
         let mut future = pin!(future);
@@ -119,7 +119,7 @@ impl Executor {
         }
     }
 
-    /// Runs until no task is left, those that were detached included.
+    /// Runs until no task is left, including detached ones.
     ///
     /// # Panics
     ///
@@ -136,7 +136,11 @@ impl Executor {
         self.run_until(is_done, completions);
     }
 
-    fn run_turn(&self, completions: &mut impl Completions, main: Option<Rest>) -> Turn {
+    fn run_turn(
+        &self,
+        completions: &mut impl Completions,
+        main: Option<RestRequest>,
+    ) -> TurnReport {
         let completion_count = completions.poll();
         let mut tasks = self
             .tasks
@@ -144,7 +148,7 @@ impl Executor {
             .expect("an executor is not run from inside one of its own tasks");
         let turn = tasks.run_turn(|()| {});
         let admitted_count = self.admit(&mut tasks);
-        Turn {
+        TurnReport {
             has_progress: completion_count > 0
                 || admitted_count > 0
                 || turn.has_progress()
@@ -153,7 +157,7 @@ impl Executor {
         }
     }
 
-    /// Polls the tasks that were spawned before this call for the first time; returns how many.
+    /// Polls the tasks spawned before this call for the first time; returns their number.
     fn admit(&self, tasks: &mut TaskSet<Task>) -> usize {
         let waiting_count = self.incoming.borrow().len();
         for admitted_count in 0..waiting_count {
@@ -170,16 +174,16 @@ impl Executor {
     }
 }
 
-struct Turn {
+struct TurnReport {
     has_progress: bool,
-    rest: Rest,
+    rest: RestRequest,
 }
 
 impl Spawner {
     /// Adds a task, as [`Executor::spawn`] does. If the executor is gone, the future is dropped and
     /// the handle reports [`TaskLost`](crate::TaskLost).
     pub fn spawn<T: 'static>(&self, future: impl Future<Output = T> + 'static) -> JoinHandle<T> {
-        let (completion, handle) = Completion::new();
+        let (completion, handle) = TaskCompletion::new();
         let task: Task = Box::pin(async move { completion.finish(future.await) });
         if let Some(incoming) = self.incoming.upgrade() {
             incoming.borrow_mut().push_back(task);

@@ -1,4 +1,4 @@
-//! What a thread does while none of its tasks can go on.
+//! Waiting strategy of a thread whose tasks are all blocked.
 
 use std::hint;
 use std::thread;
@@ -6,27 +6,27 @@ use std::time::Duration;
 
 use crate::completions::Wait;
 
-/// How a thread waits for completions: it spins, then gives up its time slice, then sleeps.
+/// Waiting policy of a thread: it spins, then yields its time slice, then sleeps.
 ///
-/// Counts are turns of the loop, each of which asks for completions once. They start over when
-/// anything happens. A sleep ends early when a task is woken by another thread (the thread is
-/// parked, so a sleep may also use up an [`unpark`](std::thread::Thread::unpark) that was meant for
-/// something else; code that parks must check its condition anyway).
+/// Counts are turns of the loop; each turn polls for completions once. They restart at every event.
+/// A sleep ends early when another thread wakes a task. The thread sleeps by parking, so a sleep
+/// may consume an [`unpark`](std::thread::Thread::unpark) that was meant for other code; code that
+/// parks must check its condition anyway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IdlePolicy {
-    /// Turns with a pause instruction between them.
+    /// Number of turns with a pause instruction between them.
     pub spin_count: u32,
-    /// Turns after those, each of which lets another thread run.
+    /// Number of turns after the spinning, each of which yields to other threads.
     pub yield_count: u32,
-    /// The first sleep after that; each is twice as long as the one before.
+    /// Duration of the first sleep after that; each sleep is twice as long as the previous one.
     pub sleep_min: Duration,
-    /// The longest sleep; a completion that nobody announces may wait that long.
+    /// Longest sleep; a completion without a notification may wait that long.
     pub sleep_max: Duration,
 }
 
 impl Default for IdlePolicy {
-    /// Spins for about one round trip of a NIC, then yields for about a millisecond on an otherwise
-    /// idle machine, then sleeps 10 to 100 us.
+    /// Returns a policy that spins for about one round trip of a NIC, yields for about a
+    /// millisecond on an otherwise idle machine, then sleeps 10 to 100 us.
     fn default() -> Self {
         Self {
             spin_count: 100,
@@ -38,7 +38,7 @@ impl Default for IdlePolicy {
 }
 
 impl IdlePolicy {
-    /// Never yields and never sleeps: for a thread that has a core to itself.
+    /// Returns a policy that never yields and never sleeps, for a thread with a core of its own.
     #[must_use]
     pub fn spin_only() -> Self {
         Self {
@@ -48,23 +48,23 @@ impl IdlePolicy {
     }
 }
 
-/// For how long a thread sleeps at once where the fabric wakes it. A task that another thread wakes
-/// may wait that long while others are in flight.
+/// Longest single sleep of a thread that the fabric wakes. While operations are in flight, a task
+/// woken by another thread may wait that long.
 const COMPLETION_WAIT_MAX: Duration = Duration::from_millis(1);
 
-/// No policy lets a thread sleep for longer while one of its tasks backs off: nobody will wake it.
+/// Longest sleep of a thread, under any policy, while one of its tasks backs off: no wake ends it.
 pub(crate) const REST_SLEEP_MAX: Duration = Duration::from_micros(100);
 
-/// The least that a thread should do in an idle turn, whatever its policy says.
+/// Minimal idleness that a resting future requests for an idle turn, whatever the policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Rest {
+pub(crate) enum RestRequest {
     Policy,
     Yield,
     Sleep(Duration),
 }
 
-impl Rest {
-    /// The lesser of what two resting futures ask for.
+impl RestRequest {
+    /// Returns the lesser of two requests.
     pub(crate) fn least(self, other: Self) -> Self {
         match (self, other) {
             (Self::Sleep(one), Self::Sleep(other)) => Self::Sleep(one.min(other)),
@@ -73,15 +73,15 @@ impl Rest {
     }
 }
 
-/// Counts the idle turns since something last happened.
+/// Counter of idle turns since the last event.
 pub(crate) struct Idle {
     policy: IdlePolicy,
     turn_count: u32,
 }
 
-/// What an idle turn did.
+/// Action of a thread in an idle turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Waited {
+pub(crate) enum IdleAction {
     Awake,
     Slept,
 }
@@ -94,24 +94,28 @@ impl Idle {
         }
     }
 
-    /// Something happened.
+    /// Restarts the count after an event.
     #[inline]
     pub(crate) fn reset(&mut self) {
         self.turn_count = 0;
     }
 
-    /// Nothing happened: waits a little, longer at each call; or lets `sleep` wait, which wakes
-    /// when something comes, if it can.
-    pub(crate) fn wait(&mut self, rest: Rest, sleep: impl FnOnce(Duration) -> Wait) -> Waited {
+    /// Waits after an idle turn, longer at each call. Calls `sleep` instead if it can wait for a
+    /// completion.
+    pub(crate) fn wait(
+        &mut self,
+        rest: RestRequest,
+        sleep: impl FnOnce(Duration) -> Wait,
+    ) -> IdleAction {
         let at_most = match rest {
-            Rest::Policy => COMPLETION_WAIT_MAX,
-            Rest::Yield => REST_SLEEP_MAX,
-            Rest::Sleep(duration) => duration,
+            RestRequest::Policy => COMPLETION_WAIT_MAX,
+            RestRequest::Yield => REST_SLEEP_MAX,
+            RestRequest::Sleep(duration) => duration,
         };
         match sleep(at_most) {
             Wait::Unable => {}
-            Wait::Awake => return Waited::Awake,
-            Wait::Slept => return Waited::Slept,
+            Wait::Awake => return IdleAction::Awake,
+            Wait::Slept => return IdleAction::Slept,
         }
         let turn = self.turn_count;
         self.turn_count = turn.saturating_add(1);
@@ -119,12 +123,12 @@ impl Idle {
             .policy
             .spin_count
             .saturating_add(self.policy.yield_count);
-        if let Rest::Sleep(duration) = rest {
+        if let RestRequest::Sleep(duration) = rest {
             thread::park_timeout(duration);
-            return Waited::Slept;
+            return IdleAction::Slept;
         }
         if turn < self.policy.spin_count {
-            if rest == Rest::Yield {
+            if rest == RestRequest::Yield {
                 thread::yield_now();
             } else {
                 hint::spin_loop();
@@ -133,15 +137,15 @@ impl Idle {
             thread::yield_now();
         } else {
             let policy = self.sleep_duration(turn - awake_count);
-            let is_resting = rest == Rest::Yield;
+            let is_resting = rest == RestRequest::Yield;
             thread::park_timeout(if is_resting {
                 policy.min(REST_SLEEP_MAX)
             } else {
                 policy
             });
-            return Waited::Slept;
+            return IdleAction::Slept;
         }
-        Waited::Awake
+        IdleAction::Awake
     }
 
     fn sleep_duration(&self, sleep_index: u32) -> Duration {
@@ -167,15 +171,26 @@ mod tests {
         let mut idle = Idle::new(policy);
         for _ in 0..2 {
             for _ in 0..5 {
-                assert_eq!(idle.wait(Rest::Policy, |_| Wait::Unable), Waited::Awake);
+                assert_eq!(
+                    idle.wait(RestRequest::Policy, |_| Wait::Unable),
+                    IdleAction::Awake
+                );
             }
-            assert_eq!(idle.wait(Rest::Policy, |_| Wait::Unable), Waited::Slept);
+            assert_eq!(
+                idle.wait(RestRequest::Policy, |_| Wait::Unable),
+                IdleAction::Slept
+            );
             idle.reset();
         }
-        assert_eq!(idle.wait(Rest::Yield, |_| Wait::Unable), Waited::Awake);
         assert_eq!(
-            idle.wait(Rest::Sleep(Duration::from_micros(1)), |_| Wait::Unable),
-            Waited::Slept
+            idle.wait(RestRequest::Yield, |_| Wait::Unable),
+            IdleAction::Awake
+        );
+        assert_eq!(
+            idle.wait(RestRequest::Sleep(Duration::from_micros(1)), |_| {
+                Wait::Unable
+            }),
+            IdleAction::Slept
         );
     }
 
@@ -188,26 +203,29 @@ mod tests {
         assert_eq!(sleeps_us, [10, 20, 80, 100, 100]);
     }
 
-    /// Promise: where the fabric wakes a thread, the thread neither spins nor sleeps by itself, and
-    /// a task that rests is not kept for longer than it asked.
+    /// Promise: if the fabric can wake the thread, the thread neither spins nor sleeps by itself,
+    /// and a resting task waits no longer than it requested.
     #[test]
     fn a_fabric_that_can_wait_waits() {
         let mut idle = Idle::new(IdlePolicy::default());
         let millisecond = Duration::from_millis(1);
         let few = Duration::from_micros(3);
         for (rest, expected) in [
-            (Rest::Policy, millisecond),
-            (Rest::Yield, REST_SLEEP_MAX),
-            (Rest::Sleep(few), few),
+            (RestRequest::Policy, millisecond),
+            (RestRequest::Yield, REST_SLEEP_MAX),
+            (RestRequest::Sleep(few), few),
         ] {
             let mut asked = None;
             let waited = idle.wait(rest, |at_most| {
                 asked = Some(at_most);
                 Wait::Slept
             });
-            assert_eq!((waited, asked), (Waited::Slept, Some(expected)));
+            assert_eq!((waited, asked), (IdleAction::Slept, Some(expected)));
         }
-        assert_eq!(idle.wait(Rest::Policy, |_| Wait::Awake), Waited::Awake);
+        assert_eq!(
+            idle.wait(RestRequest::Policy, |_| Wait::Awake),
+            IdleAction::Awake
+        );
         assert_eq!(idle.turn_count, 0);
     }
 }

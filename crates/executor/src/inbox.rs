@@ -1,23 +1,23 @@
-//! The inbox of an executor: wakes that come from other threads.
+//! The inbox of an executor: wakes from other threads.
 //!
-//! Any thread may [`push`](Inbox::push) at any time, also when nobody owns the inbox any more
-//! (then the wake goes nowhere). The owner [`collect`](Inbox::collect)s. An inbox is never freed,
-//! so a waker finds it however late it comes.
+//! Any thread may [`push`](Inbox::push) at any time. If the inbox has no owner, the wake has no
+//! effect. The owner calls [`collect`](Inbox::collect). An inbox is never freed, so even a late
+//! waker finds it.
 //!
-//! Protocol, all of it under one mutex but for the hint:
+//! Protocol (everything except reading the hint is done under one mutex):
 //!
-//! 1. `push`: append the token, set the hint, unpark the owner; all under the mutex.
-//! 2. `collect`: if the hint is not set, there is nothing. Otherwise clear it and take everything,
-//!    under the mutex.
-//! 3. The owner sleeps by parking, and collects between any park and the next. A push either comes
-//!    before that collect, which then sees the hint because it was set before the unpark, or its
-//!    unpark ends the park.
+//! 1. `push` appends the token, sets the hint and unparks the owner.
+//! 2. `collect` returns at once if the hint is not set. Otherwise it clears the hint and takes
+//!    everything.
+//! 3. The owner sleeps by parking, and collects between any two parks. If a push comes before that
+//!    collect, the collect sees the hint, because the hint was set before the unpark. Otherwise the
+//!    unpark of the push ends the park.
 //!
-//! The mutex is what orders the waking thread's earlier writes before the task's next poll. It is
-//! held for a few instructions, and never while foreign code runs.
+//! The mutex orders the waking thread's earlier writes before the task's next poll. It is held for
+//! a few instructions, and never while foreign code runs.
 //!
-//! Mail is bounded: beyond [`MAIL_COUNT_MAX`] tokens the inbox remembers only that everybody must
-//! be woken. Needless polls are allowed, lost wakes and unbounded memory are not.
+//! The number of tokens is bounded: beyond [`WAKE_COUNT_MAX`] the inbox records only that every
+//! task must be woken. Needless polls are allowed; lost wakes and unbounded memory are not.
 
 #[cfg(all(loom, test))]
 use loom::{
@@ -35,40 +35,40 @@ use std::{
 
 use crate::waker::WakeToken;
 
-/// How many single wakes an inbox holds before it falls back to waking every task.
-const MAIL_COUNT_MAX: usize = 1024;
+/// Number of tokens that an inbox holds before it falls back to waking every task.
+const WAKE_COUNT_MAX: usize = 1024;
 
-/// See the module.
+/// Inbox of one executor id; see the module for the protocol.
 #[derive(Debug)]
 pub(crate) struct Inbox {
-    has_mail: AtomicBool,
-    contents: Mutex<Contents>,
+    has_wakes: AtomicBool,
+    contents: Mutex<InboxContents>,
 }
 
 #[derive(Debug)]
-struct Contents {
-    /// Who collects; `None` while no executor has this id.
+struct InboxContents {
+    /// Thread that collects; `None` while no executor has this id.
     owner: Option<Thread>,
-    mail: Vec<WakeToken>,
+    wakes: Vec<WakeToken>,
     wake_all: bool,
-    /// Where the next owner starts counting generations, so that they do not repeat soon.
+    /// First generation of the next owner, so that generations do not repeat soon.
     next_generation: u32,
 }
 
 impl Inbox {
     pub(crate) fn new() -> Self {
         Self {
-            has_mail: AtomicBool::new(false),
-            contents: Mutex::new(Contents {
+            has_wakes: AtomicBool::new(false),
+            contents: Mutex::new(InboxContents {
                 owner: None,
-                mail: Vec::new(),
+                wakes: Vec::new(),
                 wake_all: false,
                 next_generation: 0,
             }),
         }
     }
 
-    /// Takes the inbox over for the calling thread; returns the first generation it may use.
+    /// Makes the calling thread the owner; returns the first generation that it may use.
     pub(crate) fn attach(&self) -> u32 {
         let mut contents = self.lock();
         assert!(contents.owner.is_none(), "an inbox has one owner");
@@ -76,49 +76,50 @@ impl Inbox {
         contents.next_generation
     }
 
-    /// Gives the inbox up and throws its mail away.
+    /// Gives up ownership of the inbox and discards its tokens.
     pub(crate) fn detach(&self, next_generation: u32) {
         let mut contents = self.lock();
         contents.owner = None;
-        contents.mail = Vec::new();
+        contents.wakes = Vec::new();
         contents.wake_all = false;
         contents.next_generation = next_generation;
-        self.has_mail.store(false, Ordering::Release);
+        self.has_wakes.store(false, Ordering::Release);
     }
 
-    /// Leaves a wake and unparks the owner.
+    /// Adds a wake and unparks the owner.
     pub(crate) fn push(&self, token: WakeToken) {
         let mut contents = self.lock();
         if contents.owner.is_none() {
             return;
         }
-        if contents.mail.len() < MAIL_COUNT_MAX {
-            contents.mail.push(token);
+        if contents.wakes.len() < WAKE_COUNT_MAX {
+            contents.wakes.push(token);
         } else {
             contents.wake_all = true;
         }
-        self.has_mail.store(true, Ordering::Release);
+        self.has_wakes.store(true, Ordering::Release);
         if let Some(owner) = &contents.owner {
             owner.unpark();
         }
     }
 
-    /// Appends the collected wakes to `mail`; returns whether every task must be woken besides.
-    /// Costs one load when there are none.
+    /// Appends the collected wakes to `wakes`; returns true if every task must be woken besides.
+    /// Costs one load if there are none.
     #[inline]
-    pub(crate) fn collect(&self, mail: &mut Vec<WakeToken>) -> bool {
-        // Acquire pairs with the Release in `push`; the mutex would do, this keeps rule 3 simple.
-        if !self.has_mail.load(Ordering::Acquire) {
+    pub(crate) fn collect(&self, wakes: &mut Vec<WakeToken>) -> bool {
+        // Acquire pairs with the Release in `push`. The mutex alone would suffice, but Acquire
+        // keeps step 3 of the protocol simple.
+        if !self.has_wakes.load(Ordering::Acquire) {
             return false;
         }
         let mut contents = self.lock();
-        self.has_mail.store(false, Ordering::Release);
-        mail.append(&mut contents.mail);
+        self.has_wakes.store(false, Ordering::Release);
+        wakes.append(&mut contents.wakes);
         std::mem::take(&mut contents.wake_all)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Contents> {
-        // Nothing that runs under the mutex leaves the contents half changed.
+    fn lock(&self) -> MutexGuard<'_, InboxContents> {
+        // No code under the mutex can panic halfway through a change, so poisoning is harmless.
         self.contents.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -138,24 +139,24 @@ mod tests {
         inbox.attach();
         inbox.push(token(1));
         inbox.push(token(2));
-        let mut mail = Vec::new();
-        assert!(!inbox.collect(&mut mail));
-        assert_eq!(mail, [token(1), token(2)]);
-        assert!(!inbox.collect(&mut mail));
-        assert_eq!(mail.len(), 2);
+        let mut wakes = Vec::new();
+        assert!(!inbox.collect(&mut wakes));
+        assert_eq!(wakes, [token(1), token(2)]);
+        assert!(!inbox.collect(&mut wakes));
+        assert_eq!(wakes.len(), 2);
     }
 
     #[test]
     fn mail_is_bounded_and_its_overflow_wakes_everybody() {
         let inbox = Inbox::new();
         inbox.attach();
-        for generation in 0..MAIL_COUNT_MAX as u32 + 5 {
+        for generation in 0..WAKE_COUNT_MAX as u32 + 5 {
             inbox.push(token(generation));
         }
-        let mut mail = Vec::new();
-        assert!(inbox.collect(&mut mail));
-        assert_eq!(mail.len(), MAIL_COUNT_MAX);
-        assert!(!inbox.collect(&mut mail));
+        let mut wakes = Vec::new();
+        assert!(inbox.collect(&mut wakes));
+        assert_eq!(wakes.len(), WAKE_COUNT_MAX);
+        assert!(!inbox.collect(&mut wakes));
     }
 
     #[test]
@@ -167,13 +168,13 @@ mod tests {
         inbox.detach(17);
         inbox.push(token(3));
         assert_eq!(inbox.attach(), 17);
-        let mut mail = Vec::new();
-        assert!(!inbox.collect(&mut mail));
-        assert_eq!(mail, []);
+        let mut wakes = Vec::new();
+        assert!(!inbox.collect(&mut wakes));
+        assert_eq!(wakes, []);
     }
 }
 
-/// Loom tries every interleaving of these; they fail by deadlock (a lost wake) or by assertion.
+/// Loom tests try every interleaving; they fail by deadlock (a lost wake) or by assertion.
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;
@@ -185,7 +186,7 @@ mod loom_tests {
         WakeToken::new(ExecutorId(1), slot, 3)
     }
 
-    /// The owner's loop parks without a time-out: it ends only if no wake is lost.
+    /// Promise: an owner that parks without a time-out gets every wake, so its loop ends.
     #[test]
     fn an_owner_that_parks_gets_every_wake_and_what_was_written_before_it() {
         loom::model(|| {
@@ -201,13 +202,13 @@ mod loom_tests {
                     })
                 })
                 .collect();
-            let mut mail = Vec::new();
-            while mail.len() < 2 {
-                if !inbox.collect(&mut mail) && mail.len() < 2 {
+            let mut wakes = Vec::new();
+            while wakes.len() < 2 {
+                if !inbox.collect(&mut wakes) && wakes.len() < 2 {
                     thread::park();
                 }
             }
-            for token in mail {
+            for token in wakes {
                 assert_eq!(data[token.slot() as usize].load(Ordering::Relaxed), 1);
             }
             for waker in wakers {
@@ -216,21 +217,21 @@ mod loom_tests {
         });
     }
 
-    /// A late wake meets an inbox that is given up and taken over at the same time.
+    /// Promise: a late wake is harmless while the inbox changes its owner.
     #[test]
     fn a_late_wake_meets_the_old_owner_nobody_or_the_new_one() {
         loom::model(|| {
             let inbox = Arc::new(Inbox::new());
-            // Loom cannot unpark a thread that joins another, so the owner is a third one.
+            // Loom cannot unpark a thread that joins another one, so the owner is a third thread.
             let owner = {
                 let inbox = Arc::clone(&inbox);
                 thread::spawn(move || {
                     inbox.attach();
                     inbox.detach(9);
                     assert_eq!(inbox.attach(), 9);
-                    let mut mail = Vec::new();
-                    inbox.collect(&mut mail);
-                    mail.len()
+                    let mut wakes = Vec::new();
+                    inbox.collect(&mut wakes);
+                    wakes.len()
                 })
             };
             inbox.push(token(1));

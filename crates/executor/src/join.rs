@@ -1,4 +1,4 @@
-//! The way from a task of an [`Executor`](crate::Executor) back to whoever spawned it.
+//! Handles that return the output of a task of an [`Executor`](crate::Executor).
 
 use std::cell::RefCell;
 use std::error::Error;
@@ -7,15 +7,15 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
-/// Waits for a task and takes its output.
+/// Handle that waits for a task and takes its output.
 ///
-/// Dropping it detaches the task: the task belongs to the executor and runs to its end.
+/// Dropping the handle detaches the task, which belongs to the executor and runs to completion.
 #[must_use = "await it, or drop it explicitly to detach the task"]
 pub struct JoinHandle<T> {
-    state: Rc<RefCell<State<T>>>,
+    state: Rc<RefCell<JoinState<T>>>,
 }
 
-/// The task ended without an output: it panicked, or its executor was dropped before it was done.
+/// Error of a task that ended without an output: it panicked, or its executor was dropped first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TaskLost;
 
@@ -27,7 +27,7 @@ impl fmt::Display for TaskLost {
 
 impl Error for TaskLost {}
 
-enum State<T> {
+enum JoinState<T> {
     Running(Option<Waker>),
     Finished(T),
     Lost,
@@ -35,31 +35,36 @@ enum State<T> {
 }
 
 impl<T> JoinHandle<T> {
-    /// Whether awaiting it would return at once.
+    /// Returns true if awaiting the handle would return at once.
     pub fn is_finished(&self) -> bool {
-        !matches!(*self.state.borrow(), State::Running(_))
+        !matches!(*self.state.borrow(), JoinState::Running(_))
     }
 }
 
 impl<T> Future for JoinHandle<T> {
     type Output = Result<T, TaskLost>;
 
+    /// Returns the task's output once it has completed.
+    ///
     /// # Panics
     ///
     /// If polled again after it returned its output.
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        // A waker is foreign code: cloned before, dropped after the state is borrowed.
+        // A waker is foreign code: clone it before the state is borrowed, and drop the old one
+        // after.
         let waker = context.waker().clone();
         let (poll, _former) = {
             let state = &mut *self.state.borrow_mut();
-            match std::mem::replace(state, State::Taken) {
-                State::Running(former) => {
-                    *state = State::Running(Some(waker));
+            match std::mem::replace(state, JoinState::Taken) {
+                JoinState::Running(former) => {
+                    *state = JoinState::Running(Some(waker));
                     (Poll::Pending, former)
                 }
-                State::Finished(output) => (Poll::Ready(Ok(output)), None),
-                State::Lost => (Poll::Ready(Err(TaskLost)), None),
-                State::Taken => panic!("a join handle was polled after it had returned its output"),
+                JoinState::Finished(output) => (Poll::Ready(Ok(output)), None),
+                JoinState::Lost => (Poll::Ready(Err(TaskLost)), None),
+                JoinState::Taken => {
+                    panic!("a join handle was polled after it had returned its output")
+                }
             }
         };
         poll
@@ -75,14 +80,14 @@ impl<T> fmt::Debug for JoinHandle<T> {
     }
 }
 
-/// The task's end of a [`JoinHandle`].
-pub(crate) struct Completion<T> {
-    state: Rc<RefCell<State<T>>>,
+/// The task's counterpart of a [`JoinHandle`].
+pub(crate) struct TaskCompletion<T> {
+    state: Rc<RefCell<JoinState<T>>>,
 }
 
-impl<T> Completion<T> {
+impl<T> TaskCompletion<T> {
     pub(crate) fn new() -> (Self, JoinHandle<T>) {
-        let state = Rc::new(RefCell::new(State::Running(None)));
+        let state = Rc::new(RefCell::new(JoinState::Running(None)));
         (
             Self {
                 state: Rc::clone(&state),
@@ -92,21 +97,21 @@ impl<T> Completion<T> {
     }
 
     pub(crate) fn finish(self, output: T) {
-        self.end(State::Finished(output));
+        self.end(JoinState::Finished(output));
     }
 
-    fn end(&self, state: State<T>) {
-        if let State::Running(Some(waker)) = self.state.replace(state) {
+    fn end(&self, state: JoinState<T>) {
+        if let JoinState::Running(Some(waker)) = self.state.replace(state) {
             waker.wake();
         }
     }
 }
 
-impl<T> Drop for Completion<T> {
+impl<T> Drop for TaskCompletion<T> {
     fn drop(&mut self) {
-        let is_running = matches!(*self.state.borrow(), State::Running(_));
+        let is_running = matches!(*self.state.borrow(), JoinState::Running(_));
         if is_running {
-            self.end(State::Lost);
+            self.end(JoinState::Lost);
         }
     }
 }

@@ -1,11 +1,11 @@
 //! The ready queue of an executor, and how a wake finds it.
 //!
-//! A queue belongs to one thread. Each thread keeps a table of its queues, indexed by executor id:
-//! a wake whose id is in the table of the thread it runs on goes straight to the queue, without an
-//! atomic operation; any other goes to the inbox.
+//! A queue belongs to one thread. Each thread keeps a table of its queues, indexed by executor id.
+//! If the id of a wake is in the table of the current thread, the wake goes to the queue without an
+//! atomic operation; otherwise it goes to the inbox.
 //!
-//! A slot stands on the ring at most once, so the ring never outgrows the number of slots. It may
-//! stand there although its task ended (`is_on_ring && !is_woken`); it is then skipped.
+//! A slot is on the ring at most once, so the ring never outgrows the number of slots. A slot may
+//! remain on the ring after its task ended (`is_on_ring && !is_woken`); it is then skipped.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -16,28 +16,29 @@ use crate::inbox::Inbox;
 use crate::registry;
 use crate::waker::{ExecutorId, GENERATION_COUNT, WakeToken};
 
-/// No token has this generation.
+/// Generation that no token has.
 const VACANT: u32 = u32::MAX;
 const _: () = assert!(GENERATION_COUNT < VACANT);
 
-/// How many unused registrations a thread keeps, so that a `block_on` need not take a new one.
+/// Number of unused registrations that a thread keeps, so that `block_on` need not acquire a new
+/// one.
 const SPARE_COUNT_MAX: usize = 8;
-/// Larger queues are not kept.
+/// Largest queue, in slots, that a thread keeps for reuse.
 const SPARE_SLOT_COUNT_MAX: usize = 4096;
 
 thread_local! {
-    static LOCAL: RefCell<Local> = const {
-        RefCell::new(Local { queues: Vec::new(), spare: Vec::new() })
+    static LOCAL: RefCell<ThreadQueues> = const {
+        RefCell::new(ThreadQueues { queues: Vec::new(), spare: Vec::new() })
     };
 }
 
-struct Local {
-    /// Indexed by executor id; holds the spare ones too.
+struct ThreadQueues {
+    /// Queues by executor id, including unused ones.
     queues: Vec<Option<Rc<ReadyQueue>>>,
     spare: Vec<Rc<ReadyQueue>>,
 }
 
-impl Drop for Local {
+impl Drop for ThreadQueues {
     fn drop(&mut self) {
         for queue in self.spare.drain(..) {
             queue.release();
@@ -45,11 +46,11 @@ impl Drop for Local {
     }
 }
 
-/// Wakes a task, from any thread, whether or not it still exists.
+/// Wakes a task from any thread, whether or not the task still exists.
 #[inline]
 pub(crate) fn wake(token: WakeToken) {
     let is_local = LOCAL.try_with(|local| {
-        // It is borrowed only by code of this module, which never runs foreign code meanwhile.
+        // Only this module borrows the table, and it runs no foreign code meanwhile.
         match local.borrow().queues.get(usize::from(token.executor().0)) {
             Some(Some(queue)) => {
                 queue.wake(token);
@@ -58,7 +59,7 @@ pub(crate) fn wake(token: WakeToken) {
             _ => false,
         }
     });
-    // The table may be gone already, when a destructor of another thread-local wakes somebody.
+    // The table may be gone already, if a destructor of another thread-local wakes a task.
     if is_local != Ok(true) {
         wake_by_inbox(token);
     }
@@ -71,7 +72,7 @@ fn wake_by_inbox(token: WakeToken) {
     }
 }
 
-/// The slots of one executor and the ring of those to poll.
+/// The slots of one executor and the ring of slots to poll.
 pub(crate) struct ReadyQueue {
     id: ExecutorId,
     inbox: &'static Inbox,
@@ -82,8 +83,8 @@ struct State {
     slots: Vec<Slot>,
     ring: VecDeque<u32>,
     next_generation: u32,
-    /// Empty between calls; kept for its allocation.
-    mail: Vec<WakeToken>,
+    /// Buffer for wakes from the inbox; empty between calls, kept for its allocation.
+    wakes: Vec<WakeToken>,
 }
 
 #[derive(Clone, Copy)]
@@ -100,7 +101,7 @@ const VACANT_SLOT: Slot = Slot {
 };
 
 impl ReadyQueue {
-    /// Starts a task in a vacant slot; returns its token.
+    /// Starts a task in a vacant slot and returns its token.
     #[inline]
     pub(crate) fn occupy(&self, slot: u32) -> WakeToken {
         let state = &mut *self.state.borrow_mut();
@@ -120,13 +121,13 @@ impl ReadyQueue {
         entry.is_woken = false;
     }
 
-    /// How many calls of [`pop`](Self::pop) see every task that is woken now.
+    /// Returns the number of calls of [`pop`](Self::pop) that return all tasks woken so far.
     #[inline]
     pub(crate) fn ring_len(&self) -> usize {
         self.state.borrow().ring.len()
     }
 
-    /// Takes the oldest slot from the ring; `None` if its task has ended since.
+    /// Takes the oldest slot from the ring; returns `None` if its task has ended since.
     #[inline]
     pub(crate) fn pop(&self) -> Option<WakeToken> {
         let state = &mut *self.state.borrow_mut();
@@ -138,23 +139,24 @@ impl ReadyQueue {
 
     /// Moves wakes from other threads to the ring.
     #[inline]
-    pub(crate) fn collect_mail(&self) {
+    pub(crate) fn collect_wakes(&self) {
         let state = &mut *self.state.borrow_mut();
-        let must_wake_all = self.inbox.collect(&mut state.mail);
-        if must_wake_all || !state.mail.is_empty() {
-            state.sort_mail(must_wake_all);
+        let must_wake_all = self.inbox.collect(&mut state.wakes);
+        if must_wake_all || !state.wakes.is_empty() {
+            state.sort_wakes(must_wake_all);
         }
     }
 
-    /// Whether more than `count` slots stand on the ring, wakes from other threads included. A
-    /// driver asks before it sleeps: a nested driver may have used up the unpark.
+    /// Returns true if more than `count` slots are on the ring, including wakes from other threads.
+    ///
+    /// A driver checks this before it sleeps, because a nested driver may have consumed the unpark.
     #[inline]
     pub(crate) fn has_more_than(&self, count: usize) -> bool {
-        self.collect_mail();
+        self.collect_wakes();
         self.ring_len() > count
     }
 
-    /// Makes room for more slots; never for fewer.
+    /// Grows the queue to `slot_count` slots; never shrinks it.
     pub(crate) fn grow(&self, slot_count: usize) {
         let slots = &mut self.state.borrow_mut().slots;
         debug_assert!(slot_count >= slots.len());
@@ -196,12 +198,12 @@ impl State {
     }
 
     #[cold]
-    fn sort_mail(&mut self, must_wake_all: bool) {
-        let mut mail = mem::take(&mut self.mail);
-        for token in mail.drain(..) {
+    fn sort_wakes(&mut self, must_wake_all: bool) {
+        let mut wakes = mem::take(&mut self.wakes);
+        for token in wakes.drain(..) {
             self.wake(token.slot(), token.generation());
         }
-        self.mail = mail;
+        self.wakes = wakes;
         if must_wake_all {
             for slot in 0..self.slots.len() {
                 let generation = self.slots[slot].generation;
@@ -213,7 +215,7 @@ impl State {
     }
 }
 
-/// The right to be an executor of this thread: an id and its ready queue.
+/// Registration of an executor on this thread: its id and its ready queue.
 pub(crate) struct Registration {
     queue: Rc<ReadyQueue>,
 }
@@ -234,10 +236,10 @@ impl Registration {
                     slots: Vec::new(),
                     ring: VecDeque::new(),
                     next_generation,
-                    mail: Vec::new(),
+                    wakes: Vec::new(),
                 }),
             });
-            // Without a table (the thread is about to end) its own wakes take the way by inbox.
+            // If the thread is ending it has no table; its own wakes then use the inbox.
             let _ = LOCAL.try_with(|local| local.borrow_mut().enter(Rc::clone(&queue)));
             queue
         });
@@ -251,7 +253,7 @@ impl Registration {
     }
 }
 
-impl Local {
+impl ThreadQueues {
     fn enter(&mut self, queue: Rc<ReadyQueue>) {
         let index = usize::from(queue.id.0);
         if self.queues.len() <= index {
@@ -260,7 +262,7 @@ impl Local {
         self.queues[index] = Some(queue);
     }
 
-    /// Keeps an unused queue for the next registration; false if it should be released.
+    /// Keeps an unused queue for the next registration; returns false if it should be released.
     fn keep_or_remove(&mut self, queue: &Rc<ReadyQueue>, slot_count: usize) -> bool {
         let keeps = self.spare.len() < SPARE_COUNT_MAX && slot_count <= SPARE_SLOT_COUNT_MAX;
         if keeps {
@@ -275,7 +277,7 @@ impl Local {
 impl Drop for Registration {
     fn drop(&mut self) {
         let slot_count = self.queue.state.borrow().slots.len();
-        // Wakers of the tasks that were dropped with the executor must find nobody.
+        // Wakers of tasks that were dropped with the executor must do nothing.
         self.queue.reset(0);
         let is_kept = LOCAL
             .try_with(|local| local.borrow_mut().keep_or_remove(&self.queue, slot_count))
@@ -336,7 +338,7 @@ mod tests {
         for _ in 0..2000 {
             wake_by_inbox(tokens[1]);
         }
-        queue.collect_mail();
+        queue.collect_wakes();
         assert_eq!(
             [queue.pop(), queue.pop()],
             [Some(tokens[1]), Some(tokens[0])]

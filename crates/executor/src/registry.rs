@@ -1,9 +1,9 @@
-//! All executor ids of the process, and the inbox of each.
+//! All executor ids of the process, with one inbox each.
 //!
-//! A waker knows its executor only by id, so an id must always lead to an inbox. Inboxes therefore
-//! stand in chunks that are allocated at need, each twice as large as the one before, and never
-//! freed; looking one up takes no lock. Ids of executors that are gone are used again: memory is
-//! bounded by the largest number of executors that were alive at once.
+//! A waker knows its executor only by id, so an id must always lead to an inbox. Inboxes are
+//! therefore in chunks that are allocated on demand, each twice as large as the previous one, and
+//! never freed; looking one up takes no lock. Ids of dropped executors are reused, so memory is
+//! bounded by the largest number of executors that existed at once.
 
 use std::sync::{Mutex, OnceLock, PoisonError};
 
@@ -13,8 +13,8 @@ use crate::waker::ExecutorId;
 const FIRST_CHUNK_COUNT: usize = 64;
 const CHUNK_COUNT: usize = 10;
 
-/// How many executors ([`TaskSet`](crate::TaskSet), [`Executor`](crate::Executor), pending
-/// [`block_on`](crate::block_on)) a process can have at once.
+/// Maximum number of executors ([`TaskSet`](crate::TaskSet), [`Executor`](crate::Executor), pending
+/// [`block_on`](crate::block_on)) that a process can have at once.
 // 64 * (1 + 2 + 4 + .. + 512)
 pub const EXECUTOR_COUNT_MAX: usize = FIRST_CHUNK_COUNT * ((1 << CHUNK_COUNT) - 1);
 
@@ -28,7 +28,7 @@ static IDS: Mutex<Ids> = Mutex::new(Ids {
 
 struct Ids {
     free: Vec<ExecutorId>,
-    /// Ids from here on were never given out.
+    /// Number of ids assigned so far; ids from here on are unused.
     used_count: usize,
 }
 
@@ -58,7 +58,7 @@ pub(crate) fn register() -> (ExecutorId, &'static Inbox, u32) {
     (id, inbox, inbox.attach())
 }
 
-/// Gives an id back. Wakes that still come for it go nowhere.
+/// Releases an id. Later wakes for it have no effect.
 pub(crate) fn release(id: ExecutorId, next_generation: u32) {
     if let Some(inbox) = inbox(id) {
         inbox.detach(next_generation);
@@ -69,13 +69,13 @@ pub(crate) fn release(id: ExecutorId, next_generation: u32) {
     }
 }
 
-/// The inbox of an id that was registered at some time.
+/// Returns the inbox of an id that was registered at some time.
 pub(crate) fn inbox(id: ExecutorId) -> Option<&'static Inbox> {
     let (chunk, offset) = place(id);
     CHUNKS.get(chunk)?.get()?.get(offset)
 }
 
-/// In which chunk an inbox is, and where in it.
+/// Returns the chunk of an inbox and the index within the chunk.
 fn place(id: ExecutorId) -> (usize, usize) {
     let index = usize::from(id.0);
     let chunk = (index / FIRST_CHUNK_COUNT + 1).ilog2() as usize;

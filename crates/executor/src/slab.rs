@@ -1,23 +1,24 @@
-//! Futures of one type, pinned where they stand, allocated once.
+//! Fixed slots for pinned futures of one type, allocated once.
 
 use std::pin::Pin;
 
-/// A fixed number of places, each vacant or holding a future that never moves.
+/// A fixed number of slots, each vacant or holding a future that never moves.
 ///
-/// The slice is never borrowed shared, nor is a place that holds a future: a pending future holds
-/// exclusive references into itself, which a shared borrow of its bytes would end. (An exclusive
-/// one does not, because the compiler assumes nothing about those to types that are not `Unpin`.)
+/// Neither the slice nor an occupied slot is ever borrowed shared. A pending future holds exclusive
+/// references into itself, which a shared borrow of its bytes would invalidate. (An exclusive
+/// borrow does not, because the compiler assumes nothing about those to types that are not
+/// `Unpin`.)
 pub(crate) struct Slab<F> {
-    places: Pin<Box<[Option<F>]>>,
+    slots: Pin<Box<[Option<F>]>>,
     capacity: usize,
 }
 
 impl<F> Slab<F> {
-    /// Allocates all places at once.
+    /// Allocates all slots at once.
     pub(crate) fn new(capacity: usize) -> Self {
-        let places = (0..capacity).map(|_| None).collect::<Box<[_]>>();
+        let slots = (0..capacity).map(|_| None).collect::<Box<[_]>>();
         Self {
-            places: Box::into_pin(places),
+            slots: Box::into_pin(slots),
             capacity,
         }
     }
@@ -26,7 +27,7 @@ impl<F> Slab<F> {
         self.capacity
     }
 
-    /// Puts a future into a vacant place.
+    /// Stores a future in a vacant slot.
     #[inline]
     pub(crate) fn insert(&mut self, index: u32, future: F) {
         let mut place = self.place(index);
@@ -34,13 +35,13 @@ impl<F> Slab<F> {
         place.set(Some(future));
     }
 
-    /// The future in a place, to be polled there.
+    /// Returns the future in a slot, pinned, or `None` if the slot is vacant.
     #[inline]
     pub(crate) fn get(&mut self, index: u32) -> Option<Pin<&mut F>> {
         self.place(index).as_pin_mut()
     }
 
-    /// Drops the future in a place, there.
+    /// Drops the future of a slot in place.
     #[inline]
     pub(crate) fn clear(&mut self, index: u32) {
         self.place(index).set(None);
@@ -48,28 +49,28 @@ impl<F> Slab<F> {
 
     #[inline]
     fn place(&mut self, index: u32) -> Pin<&mut Option<F>> {
-        // SAFETY: `Pin::map_unchecked_mut` requires that the element does not move as long as the
-        // slice does not, and that the closure moves nothing out of its argument. An element of a
-        // slice stands inside it, and the closure only borrows. This function is the only way to an
-        // element, and it gives a `Pin` to it, so nobody else moves one either: `Pin::set` drops
-        // the old value in place before it writes, and `grow` moves only futures that are `Unpin`.
-        // The slice itself is dropped in place by its box.
+        // SAFETY: `Pin::map_unchecked_mut` requires that the element does not move while the slice
+        // does not move, and that the closure moves nothing out of its argument. An element of a
+        // slice is stored inside the slice, and the closure only borrows. This function is the only
+        // access to an element, and it returns a `Pin` to it. So no other code moves an element:
+        // `Pin::set` drops the old value in place before it writes, and `grow` moves only futures
+        // that are `Unpin`. The box drops the slice in place.
         unsafe {
-            self.places
+            self.slots
                 .as_mut()
-                .map_unchecked_mut(|places| &mut places[index as usize])
+                .map_unchecked_mut(|slots| &mut slots[index as usize])
         }
     }
 }
 
 impl<F: Unpin> Slab<F> {
-    /// Moves all futures, which may be moved, to a larger slab.
+    /// Moves all futures (which are `Unpin`) to a larger slab.
     pub(crate) fn grow(&mut self, capacity: usize) {
-        let places = std::mem::replace(&mut self.places, Box::into_pin(Box::default()));
-        let mut places = Pin::into_inner(places).into_vec();
-        self.capacity = capacity.max(places.len());
-        places.resize_with(self.capacity, || None);
-        self.places = Box::into_pin(places.into_boxed_slice());
+        let slots = std::mem::replace(&mut self.slots, Box::into_pin(Box::default()));
+        let mut slots = Pin::into_inner(slots).into_vec();
+        self.capacity = capacity.max(slots.len());
+        slots.resize_with(self.capacity, || None);
+        self.slots = Box::into_pin(slots.into_boxed_slice());
     }
 }
 

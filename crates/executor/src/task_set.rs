@@ -11,16 +11,17 @@ use crate::ready::Registration;
 use crate::slab::Slab;
 use crate::waker::{SLOT_COUNT_MAX, WakeToken};
 
-/// How many tasks a set can hold.
+/// Maximum number of tasks in a set.
 pub const TASK_COUNT_MAX: usize = SLOT_COUNT_MAX;
 
-/// A set of futures of one type, at most `capacity` at a time, without an allocation per future.
+/// A set of at most `capacity` futures of one type, without an allocation per future.
 ///
-/// The futures stand pinned in one allocation. A round trip through the set (wake, poll) costs some
-/// 20 ns and no atomic operation, whatever the capacity. A set belongs to the thread that made it.
+/// The futures are pinned in one allocation. A round trip through the set (wake, poll) costs about
+/// 20 ns and no atomic operation, whatever the capacity. A set belongs to the thread that created
+/// it.
 ///
-/// A future that panics is dropped; the panic leaves through the method that polled it, and the set
-/// stays usable. Dropping the set drops its pending futures where they stand.
+/// A future that panics is dropped. The panic propagates through the method that polled the future,
+/// and the set stays usable. Dropping the set drops its pending futures in place.
 ///
 /// ```
 /// # use farleaf_executor::{TaskSet, yield_now};
@@ -48,27 +49,27 @@ pub struct TaskSet<F: Future> {
     idle_policy: IdlePolicy,
 }
 
-/// What one turn over the ready tasks did.
-pub(crate) struct Turn {
+/// Result of one turn over the ready tasks.
+pub(crate) struct TurnReport {
     polled_count: usize,
     completed_count: usize,
     pub(crate) resting: Resting,
 }
 
-impl Turn {
-    /// Whether any task did more than rest.
+impl TurnReport {
+    /// Returns true if any task did more than rest.
     pub(crate) fn has_progress(&self) -> bool {
         self.polled_count > self.resting.task_count()
     }
 }
 
 impl<F: Future> TaskSet<F> {
-    /// Makes an empty set; allocates all it will ever need.
+    /// Creates an empty set and allocates all memory that the set will ever need.
     ///
     /// # Panics
     ///
-    /// If `capacity` is above [`TASK_COUNT_MAX`], or if there are
-    /// [`EXECUTOR_COUNT_MAX`](crate::EXECUTOR_COUNT_MAX) executors already.
+    /// If `capacity` is above [`TASK_COUNT_MAX`], or if the process already has
+    /// [`EXECUTOR_COUNT_MAX`](crate::EXECUTOR_COUNT_MAX) executors.
     pub fn with_capacity(capacity: usize) -> Self {
         assert!(
             capacity <= TASK_COUNT_MAX,
@@ -82,49 +83,49 @@ impl<F: Future> TaskSet<F> {
         }
     }
 
-    /// Says how [`drain`](Self::drain) waits.
+    /// Sets the policy by which [`drain`](Self::drain) waits.
     #[must_use]
     pub fn with_idle_policy(mut self, idle_policy: IdlePolicy) -> Self {
         self.idle_policy = idle_policy;
         self
     }
 
-    /// How many futures are pending.
+    /// Returns the number of pending futures.
     pub fn len(&self) -> usize {
         self.slab.capacity() - self.vacant.len()
     }
 
-    /// Whether no future is pending.
+    /// Returns true if no future is pending.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether [`spawn`](Self::spawn) would give its future back.
+    /// Returns true if [`spawn`](Self::spawn) would return its future as an error.
     pub fn is_full(&self) -> bool {
         self.vacant.is_empty()
     }
 
-    /// How many futures fit in.
+    /// Returns the maximum number of pending futures.
     pub fn capacity(&self) -> usize {
         self.slab.capacity()
     }
 
     /// Adds a future and polls it at once.
     ///
-    /// Returns its output if it was ready at its first poll, `None` if it is pending.
+    /// Returns its output if the first poll completed it, `None` if it is pending.
     ///
     /// # Errors
     ///
-    /// Gives the future back, unpolled, if the set is full.
+    /// Returns the future, unpolled, if the set is full.
     pub fn spawn(&mut self, future: F) -> Result<Option<F::Output>, F> {
         let Some(&slot) = self.vacant.last() else {
             return Err(future);
         };
-        // Inserted before the slot counts as taken: nothing below can fail until it is.
+        // Insert before the slot counts as taken: no step between the two can fail.
         self.slab.insert(slot, future);
         self.vacant.pop();
         let token = self.registration.queue().occupy(slot);
-        // A future that rests at its first poll has not been seen by a turn yet.
+        // The first poll is outside any turn, so a request to rest is discarded here.
         let _scope = RestScope::enter();
         Ok(match self.poll(token) {
             Poll::Ready(output) => Some(output),
@@ -132,11 +133,11 @@ impl<F: Future> TaskSet<F> {
         })
     }
 
-    /// Polls each task that is woken, once, in the order of the wakes; calls `done` with the output
-    /// of each that completes. Returns how many completed.
+    /// Polls each woken task once, in the order of the wakes, and calls `done` with the output of
+    /// each that completes. Returns the number of completed tasks.
     ///
-    /// Tasks that are woken meanwhile wait for the next call. Does not sleep; lets other threads
-    /// run if all that was ready is tasks that [`backoff`](crate::backoff).
+    /// Tasks woken meanwhile wait for the next call. The method does not sleep; it yields to other
+    /// threads if all ready tasks [`backoff`](crate::backoff).
     pub fn run_ready(&mut self, done: impl FnMut(F::Output)) -> usize {
         let turn = self.run_turn(done);
         if !turn.has_progress() && turn.resting.task_count() > 0 {
@@ -145,16 +146,15 @@ impl<F: Future> TaskSet<F> {
         turn.completed_count
     }
 
-    /// Runs until the set is empty.
+    /// Runs until all tasks have completed.
     ///
-    /// Between turns in which nothing happens the thread waits by its [`IdlePolicy`].
-    /// Returns only when all tasks have completed.
+    /// Between idle turns the thread waits according to its [`IdlePolicy`].
     pub fn drain(&mut self, completions: impl Completions, done: impl FnMut(F::Output)) {
         self.run_while(|set| !set.is_empty(), completions, done);
     }
 
-    /// Runs until there is room for one more. Waits as [`drain`](Self::drain) does.
-    pub fn make_room(&mut self, completions: impl Completions, done: impl FnMut(F::Output)) {
+    /// Runs until the set has a vacant slot. Waits as [`drain`](Self::drain) does.
+    pub fn run_until_vacant(&mut self, completions: impl Completions, done: impl FnMut(F::Output)) {
         self.run_while(Self::is_full, completions, done);
     }
 
@@ -177,22 +177,22 @@ impl<F: Future> TaskSet<F> {
         }
     }
 
-    /// Whether any task waits for the next turn besides those that rested in this one.
-    pub(crate) fn has_woken_besides(&self, turn: &Turn) -> bool {
+    /// Returns true if tasks other than those that rested in this turn wait for the next one.
+    pub(crate) fn has_woken_besides(&self, turn: &TurnReport) -> bool {
         self.registration
             .queue()
             .has_more_than(turn.resting.task_count())
     }
 
-    /// [`run_ready`](Self::run_ready), with a report.
-    pub(crate) fn run_turn(&mut self, mut done: impl FnMut(F::Output)) -> Turn {
+    /// Does the work of [`run_ready`](Self::run_ready) and reports on the turn.
+    pub(crate) fn run_turn(&mut self, mut done: impl FnMut(F::Output)) -> TurnReport {
         let scope = RestScope::enter();
-        let mut turn = Turn {
+        let mut turn = TurnReport {
             polled_count: 0,
             completed_count: 0,
             resting: Resting::default(),
         };
-        self.registration.queue().collect_mail();
+        self.registration.queue().collect_wakes();
         for _ in 0..self.registration.queue().ring_len() {
             let Some(token) = self.registration.queue().pop() else {
                 continue;
@@ -209,7 +209,7 @@ impl<F: Future> TaskSet<F> {
         turn
     }
 
-    /// Polls the future of a task; ends the task if that completes or panics.
+    /// Polls the future of a task; ends the task if the future completes or panics.
     #[inline]
     fn poll(&mut self, token: WakeToken) -> Poll<F::Output> {
         let slot = token.slot();
@@ -229,7 +229,7 @@ impl<F: Future> TaskSet<F> {
 }
 
 impl<F: Future + Unpin> TaskSet<F> {
-    /// Doubles the capacity; false if it is [`TASK_COUNT_MAX`] already.
+    /// Doubles the capacity; returns false if it is already [`TASK_COUNT_MAX`].
     pub(crate) fn grow(&mut self) -> bool {
         let old = self.capacity();
         let new = (old * 2).clamp(1, TASK_COUNT_MAX);
@@ -243,7 +243,7 @@ impl<F: Future + Unpin> TaskSet<F> {
     }
 }
 
-/// Ends a task when dropped, also by a panic of its future.
+/// Guard that ends a task when dropped, even if its future panics.
 struct EndTask<'a, F: Future> {
     set: &'a mut TaskSet<F>,
     slot: u32,
@@ -252,7 +252,7 @@ struct EndTask<'a, F: Future> {
 impl<F: Future> Drop for EndTask<'_, F> {
     #[inline]
     fn drop(&mut self) {
-        // First the books, which cannot fail, then the future, whose destructor may panic.
+        // Update the bookkeeping first, which cannot fail; the future's destructor may panic.
         self.set.registration.queue().vacate(self.slot);
         self.set.vacant.push(self.slot);
         self.set.slab.clear(self.slot);

@@ -1,4 +1,4 @@
-//! Wakers that are one number, and the only `unsafe` code that this takes.
+//! Wakers that consist of one number, and the `unsafe` code for them.
 //!
 //! ```text
 //!   63            48 47                28 27                         0
@@ -7,12 +7,12 @@
 //!  +----------------+--------------------+----------------------------+
 //! ```
 //!
-//! The number travels in the data pointer of the `RawWaker`. It is never dereferenced: a wake looks
-//! the executor up by id, and the executor compares the generation. Hence a waker owns nothing,
-//! may be used on any thread, and may outlive task, set and thread.
+//! The data pointer of the `RawWaker` holds the number and is never dereferenced. A wake looks up
+//! the executor by id, and the executor compares the generation. Hence a waker owns nothing, can be
+//! used on any thread, and can outlive its task, set and thread.
 //!
-//! Ids and generations are reused in the long run (a generation after 2^28 spawns of one executor).
-//! A waker that was kept that long may wake a stranger, which costs the stranger one needless poll.
+//! Ids and generations are eventually reused (a generation after 2^28 spawns of one executor). A
+//! waker that was kept that long may wake an unrelated task, which costs one needless poll.
 
 use std::mem::ManuallyDrop;
 use std::ptr;
@@ -22,9 +22,9 @@ use crate::ready;
 
 const SLOT_BITS: u32 = 20;
 const GENERATION_BITS: u32 = 28;
-/// How many slots a waker can tell apart.
+/// Number of slots that a waker can distinguish.
 pub(crate) const SLOT_COUNT_MAX: usize = 1 << SLOT_BITS;
-/// Generations are below this.
+/// Number of generations; each generation is below it.
 pub(crate) const GENERATION_COUNT: u32 = 1 << GENERATION_BITS;
 
 const _: () = assert!(
@@ -33,11 +33,11 @@ const _: () = assert!(
 );
 const _: () = assert!(16 + SLOT_BITS + GENERATION_BITS == 64);
 
-/// Which executor a waker belongs to.
+/// Identifier of the executor that a waker belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ExecutorId(pub(crate) u16);
 
-/// Which task of which executor to wake.
+/// Identifier of a task: executor, slot and generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WakeToken(u64);
 
@@ -68,15 +68,15 @@ impl WakeToken {
         self.0 as u32 & (GENERATION_COUNT - 1)
     }
 
-    /// A waker for this task. Not dropping it saves a call through the table that does nothing.
+    /// Returns a waker for this task. `ManuallyDrop` saves a call of the table's empty `drop`.
     #[inline]
     pub(crate) fn waker(self) -> ManuallyDrop<Waker> {
         // SAFETY: `Waker::from_raw` requires that the table's functions keep the contract of
-        // `RawWakerVTable`. All four are thread-safe, because they take the pointer as a number,
-        // never dereference it, and reach shared state only through `ready::wake`, a safe function
-        // of a number. `clone` returns a waker with the same number and table, so it wakes the same
-        // task. A waker owns nothing, so `drop` and the consuming `wake` have nothing to free, and
-        // a waker that is used after its task ended is as valid as any other number.
+        // `RawWakerVTable`. All four are thread-safe: they use the pointer as a number, never
+        // dereference it, and reach shared state only through `ready::wake`, a safe function that
+        // takes a number. `clone` returns a waker with the same number and table, so it wakes the
+        // same task. A waker owns nothing, so `drop` and the consuming `wake` have nothing to free.
+        // A waker that is used after its task ended is as valid as any other number.
         ManuallyDrop::new(unsafe { Waker::from_raw(self.raw()) })
     }
 

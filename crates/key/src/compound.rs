@@ -1,16 +1,19 @@
-//! Keys that are made of others: options and tuples.
+//! Keys composed of other keys: options and tuples.
 //!
-//! - `None` is 00, `Some(key)` is 01 and the key: in its inner form where the option has to be in
-//!   its inner form, in its last form where the option may be.
-//! - A tuple is its components, one behind the other, all of them in their inner form; but if the
-//!   tuple may be in its last form, the last component is in its own.
+//! - `None` is 00. `Some(key)` is 01 and the key, in the same form (inner or last) as the option.
+//! - A tuple is its components in order, all in their inner form. If the tuple is in its last form,
+//!   its last component is in its last form, too.
 //!
-//! Why that sorts as the keys do. Options: `None` and `Some` differ at their first byte; two that
-//! are `Some` have the same first byte, and then what sorts as their keys do. Tuples: up to the
-//! first component that differs, the bytes are the same; there the inner forms differ at a byte
-//! that both have, so what follows does not matter; or it is the last component, which nothing
-//! follows, and its last forms sort as it does. Nothing of this asks what the components are, as
-//! long as their own two forms do what [`Key`] says: so it holds however deep they are nested.
+//! Why these sort as the keys do:
+//!
+//! - **Options.** `None` and `Some` differ at their first byte. Two `Some` have the same first
+//!   byte, followed by encodings that sort as their keys do.
+//! - **Tuples.** Up to the first differing component, the bytes are the same. There the inner forms
+//!   differ at a byte that both have, so what follows does not matter. If it is the last component,
+//!   nothing follows, and its last forms sort as the component does.
+//!
+//! The argument needs only what [`Key`] requires of the components' two forms, so it holds at any
+//! nesting depth.
 
 use crate::error::DecodeError;
 use crate::key::{AsKey, Key};
@@ -66,7 +69,7 @@ fn decode_is_some(reader: &mut KeyReader<'_>) -> Result<bool, DecodeError> {
     bool_of(byte, "an option").map_err(|error| error.behind(byte_index))
 }
 
-/// Tuples of the components named first, and one more.
+/// Implements the key traits for tuples of the given components plus one more.
 macro_rules! tuple_key {
     ($($key:ident $query:ident $place:tt),+; $last_place:tt) => {
         impl<$($key, $query,)+ L, QL> AsKey<($($key,)+ L)> for ($($query,)+ QL)
@@ -109,8 +112,7 @@ tuple_key!(A QA 0, B QB 1, C QC 2, D QD 3, E QE 4, F QF 5, G QG 6; 7);
 mod tests {
     use crate::{DecodeFault, decode_key, encode_key};
 
-    /// What a component is written like depends on whether anything follows it, however deep it
-    /// is nested.
+    /// The form of a component depends on whether anything follows it, at any nesting depth.
     #[test]
     fn only_what_nothing_follows_is_in_its_last_form() {
         type Left = ((String, Option<String>), String);
@@ -125,8 +127,8 @@ mod tests {
         assert_eq!(inside.unwrap(), b"\x01a\x00\x01b\x00\x01");
     }
 
-    /// Nothing, the empty string and a zero byte are three keys, in this order, at the end of a
-    /// tuple and inside.
+    /// `None`, the empty string and a zero byte are three keys in this order, at the end of a tuple
+    /// and inside.
     #[test]
     fn nothing_comes_before_the_empty_string() {
         let steps = [
@@ -143,9 +145,9 @@ mod tests {
         assert!(inner.is_sorted_by(|a, b| a < b), "{inner:?}");
     }
 
-    /// The place of a fault is counted from the beginning of the whole key.
+    /// The place of a fault counts from the beginning of the whole key.
     #[test]
-    fn faults_are_told_by_their_place_in_the_whole_key() {
+    fn faults_name_their_place_in_the_whole_key() {
         let error = decode_key::<(u16, Option<bool>, u8)>(&[0, 1, 2, 0]).unwrap_err();
         assert_eq!((error.byte_index, error.wanted), (2, "an option"));
         let error = decode_key::<(u16, Option<bool>, u8)>(&[0, 1, 1, 9]).unwrap_err();

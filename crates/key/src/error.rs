@@ -1,27 +1,26 @@
-//! What can be wrong with bytes, keys and values.
+//! Errors of encoding and decoding keys and values.
 
 use thiserror::Error;
 
 use crate::key::KEY_SIZE_BYTES_MAX;
 use crate::value::VALUE_SIZE_BYTES_MAX;
 
-/// Bytes are not the encoding of any key, or value, of the type that was asked for.
+/// Error: bytes are not a valid encoding of the requested key or value type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error(
     "at byte {byte_index}, reading {wanted}: {fault}; were these bytes written as another type?"
 )]
 pub struct DecodeError {
-    /// The first byte that cannot stand where it does, counted from 0; the number of bytes, if it
-    /// is one that is missing.
+    /// Index of the first invalid byte, from 0; the number of bytes if one is missing.
     pub byte_index: usize,
-    /// What was being read: "a u64".
+    /// Type that was being read, such as "a u64".
     pub wanted: &'static str,
-    /// What is wrong there.
+    /// Reason why the bytes are invalid there.
     pub fault: DecodeFault,
 }
 
 impl DecodeError {
-    /// The same of bytes that have so many more in front.
+    /// Returns the error with its place moved by `size_bytes` preceding bytes.
     pub(crate) fn behind(self, size_bytes: usize) -> Self {
         Self {
             byte_index: self.byte_index + size_bytes,
@@ -30,62 +29,62 @@ impl DecodeError {
     }
 }
 
-/// Why bytes are no encoding.
+/// Reason why bytes are not a valid encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum DecodeFault {
-    /// More bytes are needed.
+    /// The bytes end too early.
     #[error("the bytes end, {missing_size_bytes} too early")]
     Ends {
-        /// How many are missing.
+        /// Number of missing bytes.
         missing_size_bytes: usize,
     },
-    /// It ends before the bytes do.
+    /// Bytes are left over after the end of the encoding.
     #[error("it is over, and {size_bytes} bytes are left")]
     Trailing {
-        /// How many are left.
+        /// Number of bytes left over.
         size_bytes: usize,
     },
-    /// A byte that says which of several cases it is says none of them.
+    /// A byte that selects one of several cases has an undefined value.
     #[error("found {found:#04x}, where only {allowed} may be")]
     Byte {
-        /// The byte.
+        /// Value of the byte.
         found: u8,
-        /// The bytes that may stand there.
+        /// Description of the allowed values.
         allowed: &'static str,
     },
-    /// A string that is followed by something does not end.
+    /// A string that must end with a terminator does not.
     #[error("the bytes end before the 00 01 that ends it")]
     Unterminated,
     /// A string or a character is not UTF-8.
     #[error("it is not UTF-8")]
     NotUtf8,
-    /// Longer than what can have been encoded. `byte_index` is that of the first byte too many.
+    /// The encoding is longer than allowed. `byte_index` is the index of the first byte too many.
     #[error("there are {size_bytes} bytes, more than {size_bytes_max}")]
     TooLong {
-        /// How many bytes there are.
+        /// Number of bytes found.
         size_bytes: usize,
-        /// How many there may be.
+        /// Largest number of bytes allowed.
         size_bytes_max: usize,
     },
-    /// For key and value types of other crates: what they refuse.
+    /// A key or value type of another crate rejected the bytes.
     #[error("{reason}")]
     Refused {
-        /// Why.
+        /// Reason that the type gives.
         reason: &'static str,
     },
 }
 
-/// A key is too long.
+/// Error: an encoded key exceeds the size limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error(
     "the key has {size_bytes} bytes as encoded, and {KEY_SIZE_BYTES_MAX} is the most; take a shorter one"
 )]
 pub struct KeyTooLong {
-    /// Size of the encoded key, or of the first components of one, in bytes.
+    /// Size in bytes of the encoded key, or of its encoded first components.
     pub size_bytes: usize,
 }
 
-/// A value is too long.
+/// Error: an encoded value exceeds the size limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error(
     "the value has {size_bytes} bytes as encoded, and {VALUE_SIZE_BYTES_MAX} is the most; split it over several keys"
@@ -99,7 +98,7 @@ pub struct ValueTooLong {
 mod tests {
     use super::*;
 
-    /// The messages say where, what, and what the limit is.
+    /// Messages name the place, the fault and the limit.
     #[test]
     fn messages_say_where_and_why() {
         let error = DecodeError {

@@ -1,44 +1,43 @@
-//! The traits of keys, and what encodes and decodes a whole one.
+//! Key traits, and functions that encode and decode whole keys.
 
 use crate::error::{DecodeError, DecodeFault, KeyTooLong};
 use crate::reader::KeyReader;
 
-/// Size of the longest key of a byte-string table, as encoded, in bytes.
+/// Largest size in bytes of an encoded key of a byte-string table.
 pub const KEY_SIZE_BYTES_MAX: usize = 4096;
 
-/// What can be looked up among keys of type `K`, and encoded as one: `K` itself, or something
-/// borrowed that stands for it, as `str` for `String`.
+/// Type whose values can be encoded as keys of type `K`: `K` itself, or a borrowed equivalent, such
+/// as `str` for `String`.
 ///
-/// It promises to write the same bytes as the `K` that it stands for. What the bytes must be like
-/// is said at [`Key`]. Both methods append, and touch nothing of what `out` has already.
+/// Implementations must write the same bytes as the equivalent `K`; [`Key`] specifies these bytes.
+/// Both methods append to `out` and leave its existing bytes unchanged.
 pub trait AsKey<K> {
-    /// Appends the inner form: the one that ends by itself, so that something can follow.
+    /// Appends the inner form, which marks its own end, so that more can follow.
     fn encode_inner(&self, out: &mut Vec<u8>);
 
-    /// Appends the last form: the one for what nothing follows. The inner form, unless said
-    /// otherwise.
+    /// Appends the last form, which nothing may follow. Defaults to the inner form.
     fn encode_last(&self, out: &mut Vec<u8>) {
         self.encode_inner(out);
     }
 }
 
-/// A type of keys whose encodings sort as the keys do.
+/// Key type whose encodings sort as the keys do.
 ///
 /// Implemented for the integers of 8 to 128 bits, `bool`, `char`, `f32`, `f64`, `()`, `String`,
 /// `Vec<u8>`, `[u8; N]`, options of keys, and tuples of 2 to 8 keys.
 ///
-/// # For who implements it
+/// # Requirements for implementations
 ///
-/// Three things must hold for all keys `a < b`, in an order that is total:
+/// For all keys `a < b`, in a total order:
 ///
 /// 1. The inner forms of `a` and `b` differ at a byte that both have, and at the first such byte
-///    that of `a` is less. (So neither is the beginning of the other, and what follows them does
-///    not matter.)
+///    that of `a` is less. (So neither is a prefix of the other, and what follows them does not
+///    matter.)
 /// 2. The last form of `a` is less than that of `b`, as byte strings.
-/// 3. Each of the two decoding methods gives back what the encoding method of its name has
-///    written, reads not a byte more, and refuses whatever that would not have written.
+/// 3. Each decoding method returns what the encoding method of the same form wrote, reads not a
+///    byte more, and rejects bytes that this method would not have written.
 ///
-/// A type that is written as another one has them from that:
+/// A type that encodes as another key type meets these requirements:
 ///
 /// ```
 /// use farleaf_key::{AsKey, DecodeError, Key, KeyReader, decode_key, encode_key};
@@ -65,12 +64,20 @@ pub trait AsKey<K> {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// A type whose two forms differ says so in all four methods.
+/// A type whose two forms differ must implement all four methods.
 pub trait Key: AsKey<Self> + Sized {
     /// Reads the inner form.
+    ///
+    /// # Errors
+    ///
+    /// [`DecodeError`], if the bytes are not a valid inner form.
     fn decode_inner(reader: &mut KeyReader<'_>) -> Result<Self, DecodeError>;
 
-    /// Reads the last form. Whether anything is left behind it, [`decode_key`] looks.
+    /// Reads the last form. [`decode_key`] checks that no bytes are left behind it.
+    ///
+    /// # Errors
+    ///
+    /// [`DecodeError`], if the bytes are not a valid last form.
     fn decode_last(reader: &mut KeyReader<'_>) -> Result<Self, DecodeError> {
         Self::decode_inner(reader)
     }
@@ -86,7 +93,7 @@ impl<K, Q: AsKey<K> + ?Sized> AsKey<K> for &Q {
     }
 }
 
-/// The bytes of a key in a table.
+/// Encodes a key as the bytes that a table stores.
 ///
 /// ```
 /// # use farleaf_key::encode_key;
@@ -98,15 +105,18 @@ impl<K, Q: AsKey<K> + ?Sized> AsKey<K> for &Q {
 ///
 /// # Errors
 ///
-/// [`KeyTooLong`], if that is more than [`KEY_SIZE_BYTES_MAX`] bytes.
+/// [`KeyTooLong`], if the encoding exceeds [`KEY_SIZE_BYTES_MAX`] bytes.
 pub fn encode_key<K: Key>(key: &(impl AsKey<K> + ?Sized)) -> Result<Vec<u8>, KeyTooLong> {
     let mut bytes = Vec::new();
     encode_key_into::<K>(key, &mut bytes)?;
     Ok(bytes)
 }
 
-/// Appends the bytes of a key to `out`, which an error leaves as it was. Errors are those of
-/// [`encode_key`].
+/// Appends the encoding of a key to `out`; after an error, `out` is unchanged.
+///
+/// # Errors
+///
+/// [`KeyTooLong`], as [`encode_key`] returns it.
 pub fn encode_key_into<K: Key>(
     key: &(impl AsKey<K> + ?Sized),
     out: &mut Vec<u8>,
@@ -114,7 +124,7 @@ pub fn encode_key_into<K: Key>(
     append_bounded(out, |out| key.encode_last(out))
 }
 
-/// Appends what `write` writes, if that is no longer than a key may be.
+/// Appends what `write` writes, or returns an error if it exceeds the size limit of keys.
 pub(crate) fn append_bounded(
     out: &mut Vec<u8>,
     write: impl FnOnce(&mut Vec<u8>),
@@ -129,7 +139,7 @@ pub(crate) fn append_bounded(
     Ok(())
 }
 
-/// The key whose bytes these are.
+/// Decodes a key.
 ///
 /// ```
 /// # use farleaf_key::{DecodeFault, decode_key};
@@ -143,7 +153,7 @@ pub(crate) fn append_bounded(
 ///
 /// # Errors
 ///
-/// [`DecodeError`], if [`encode_key`] writes these bytes for no key of the type.
+/// [`DecodeError`], if the bytes are not an encoding that [`encode_key`] writes for the type.
 pub fn decode_key<K: Key>(bytes: &[u8]) -> Result<K, DecodeError> {
     if bytes.len() > KEY_SIZE_BYTES_MAX {
         return Err(DecodeError {
@@ -165,8 +175,7 @@ pub fn decode_key<K: Key>(bytes: &[u8]) -> Result<K, DecodeError> {
 mod tests {
     use super::*;
 
-    /// A key may have as many bytes as it may have, and not one more; an error leaves the buffer
-    /// as it was.
+    /// A key may have exactly the maximum size; an error leaves the buffer unchanged.
     #[test]
     fn the_limit_is_exact() {
         let longest = vec![7; KEY_SIZE_BYTES_MAX];
@@ -187,8 +196,7 @@ mod tests {
         assert_eq!(error.fault, fault);
     }
 
-    /// The limit is one of encoded bytes: zero bytes count twice where they are escaped, and the
-    /// terminator counts.
+    /// The limit counts encoded bytes: escaped zero bytes count twice, and the terminator counts.
     #[test]
     fn the_limit_counts_encoded_bytes() {
         let zeros = vec![0; 2047];
@@ -197,7 +205,7 @@ mod tests {
         assert_eq!(error, Err(KeyTooLong { size_bytes: 4097 }));
     }
 
-    /// What is appended is behind what was there.
+    /// Encodings are appended behind existing bytes.
     #[test]
     fn keys_are_appended() -> Result<(), KeyTooLong> {
         let mut out = vec![9];

@@ -1,11 +1,11 @@
 //! Typed keys as byte strings that sort as the keys do, and typed values as bytes.
 //!
-//! # The story
+//! # Overview
 //!
 //! A byte-string table orders its keys as unsigned bytes and knows no types. A [`Key`] is a type
-//! whose values can be written as such a string, so that `a < b` says the same as
-//! `encode_key(a) < encode_key(b)`. Two numbers that sort as numbers then sort as bytes, too, and
-//! a table with keys of type `(u64, String)` can be scanned from one number to the next.
+//! whose values encode to such strings so that `a < b` exactly if `encode_key(a) < encode_key(b)`.
+//! Numbers therefore sort as numbers, and a table with keys of type `(u64, String)` can be scanned
+//! from one number to the next.
 //!
 //! ```
 //! use farleaf_key::{decode_key, encode_key};
@@ -17,47 +17,54 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The promises, for every key type, those composed of others included:
+//! All key types, including composed ones, keep these promises:
 //!
 //! 1. *Ordered.* `a < b` if and only if the bytes of `a` are less than those of `b`. The order is
-//!    that of the type; of floats it is that of `total_cmp`; of options, nothing comes first; of
-//!    tuples, the first component that differs decides. Hence different keys have different bytes.
-//! 2. *Exact.* Decoding gives back what was encoded, every bit of a NaN included.
-//! 3. *Canonical.* Bytes that encoding would not have written are refused, with a [`DecodeError`]
-//!    that says at which byte and why. Whatever the bytes, decoding does not panic.
-//! 4. *Bounded.* No key of more than [`KEY_SIZE_BYTES_MAX`] bytes and no value of more than
-//!    [`VALUE_SIZE_BYTES_MAX`] is encoded or decoded.
+//!    that of the type; for floats it is that of `total_cmp`; for options, `None` comes first; for
+//!    tuples, the first differing component decides. Hence different keys have different bytes.
+//! 2. *Exact.* Decoding returns what was encoded, including every bit of a NaN.
+//! 3. *Canonical.* Decoding rejects bytes that encoding would not have written. The [`DecodeError`]
+//!    names the byte and the reason. Decoding never panics.
+//! 4. *Bounded.* Keys of more than [`KEY_SIZE_BYTES_MAX`] bytes and values of more than
+//!    [`VALUE_SIZE_BYTES_MAX`] bytes are neither encoded nor decoded.
 //!
 //! # Two forms of a key
 //!
-//! A string is best written as it is: then a key `user:1` is the bytes `user:1`, and a tool that
-//! knows bytes only sees what the program sees. But nothing may follow it, as nobody could tell
-//! where it ends. So every key has two forms: the *last* form, for what nothing follows, and the
-//! *inner* form, which ends by itself, for every component of a tuple but the last one. They
-//! differ for strings and for what ends with one.
+//! A string is best encoded as its own bytes: the key `user:1` is the bytes `user:1`, also for
+//! tools that know only bytes. But then nothing can follow it, because its end is not marked. So
+//! every key has two forms. The *last* form is for a key that nothing follows. The *inner* form
+//! marks its own end and is used for every component of a tuple but the last. The forms differ only
+//! for strings and for keys that end with a string.
 //!
-//! The order of the inner form is the stronger one: of two different keys the bytes differ at a
-//! place that both have, so what follows has no say. `docs/keys.md` has the encoding as a table,
-//! and the proof.
+//! The order of the inner form is stronger: two different keys differ at a byte that both have, so
+//! what follows does not matter. `docs/reference/keys.md` has the encoding as a table, and the
+//! proof.
 //!
 //! # Borrowed keys
 //!
-//! [`Key`] types own their data, as what was read from a table must. [`AsKey<K>`](AsKey) is what
-//! can be looked up among keys of type `K`: `K`, references, `str` for `String`, `[u8]` for
-//! `Vec<u8>`, and tuples and options of such, `(u64, &str)` for `(u64, String)`. That is more than
-//! `Borrow` can say, which has no `(u64, &str)` to give out of a `(u64, String)`. It is a trait
-//! with a parameter, so that in `get(&5)` the table's type says what the `5` is.
+//! [`Key`] types own their data, because a table read must return owned data. [`AsKey<K>`](AsKey)
+//! is implemented by everything that can be looked up among keys of type `K`: `K`, references,
+//! `str` for `String`, `[u8]` for `Vec<u8>`, and tuples and options of these, such as `(u64, &str)`
+//! for `(u64, String)`. `Borrow` cannot express this, because a `(u64, String)` cannot lend a
+//! `(u64, &str)`. The trait has a parameter so that in `get(&5)` the table's type determines the
+//! type of `5`.
 //!
-//! # What it is not
+//! # Limits
 //!
-//! Encodings do not say of which type they are: who opens a table has to know. Nothing is
-//! compressed, and there are no locales: strings sort as their bytes.
+//! Encodings do not record their type; the reader must know it. Nothing is compressed, and there
+//! are no locales: strings sort as their bytes.
 //!
 //! # Modules
 //!
-//! `key` has the traits, `reader` takes encoded keys apart; `numbers`, `strings` and `compound` are
-//! the key types; `range` has ranges of keys and of byte strings, `prefix` those of tuples with
-//! the same first components; `value` is for values; [`text`] shows bytes to people.
+//! | module | contents |
+//! |---|---|
+//! | `key` | the key traits, and functions that encode and decode keys |
+//! | `reader` | reader of encoded keys |
+//! | `numbers`, `strings`, `compound` | the key types |
+//! | `range` | ranges of keys and of byte strings |
+//! | `prefix` | ranges of tuples with the same first components |
+//! | `value` | values |
+//! | [`text`] | byte strings as readable text |
 
 #![forbid(unsafe_code)]
 

@@ -1,14 +1,14 @@
-//! Keys of a fixed size, and characters: their inner form is their last form.
+//! Keys of fixed size, and characters, whose inner and last forms are the same.
 //!
 //! - Unsigned integers: big-endian.
-//! - Signed integers: big-endian with the sign bit turned over, which moves the negative ones
-//!   below the others and keeps the order within both.
-//! - Floats: the sign bit turned over where it is clear, all bits where it is set. This is the
-//!   total order of IEEE 754 (`total_cmp`): negative NaNs, negative infinity, the negative
+//! - Signed integers: big-endian with the sign bit inverted, which moves the negative numbers below
+//!   the others and keeps the order within both.
+//! - Floats: the sign bit inverted where it is clear, all bits inverted where it is set. This is
+//!   the total order of IEEE 754 (`total_cmp`): negative NaNs, negative infinity, the negative
 //!   numbers, -0.0, 0.0, the positive numbers, infinity, NaNs. Every bit pattern is kept.
-//! - `bool`: 00 or 01. `()`: nothing at all.
-//! - `char`: UTF-8, which sorts as code points do, and in which no character is the beginning of
-//!   another.
+//! - `bool`: 00 or 01. `()`: no bytes.
+//! - `char`: UTF-8, which sorts as code points do; no character's encoding is a prefix of
+//!   another's.
 
 use crate::error::{DecodeError, DecodeFault};
 use crate::key::{AsKey, Key};
@@ -88,7 +88,7 @@ impl Key for bool {
     }
 }
 
-/// What 00 and 01 say; other bytes say nothing.
+/// Decodes 00 and 01; rejects other bytes.
 pub(crate) fn bool_of(byte: u8, wanted: &'static str) -> Result<bool, DecodeError> {
     match byte {
         0 => Ok(false),

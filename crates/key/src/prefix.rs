@@ -1,17 +1,17 @@
-//! Tuples that begin with the same components.
+//! Ranges of tuples that begin with the same components.
 
 use crate::error::KeyTooLong;
 use crate::key::{AsKey, Key, append_bounded};
 use crate::range::{ByteRange, prefix_range};
 
-/// The first components of tuples of type `K`: a tuple of at least one, and of fewer than `K` has.
+/// First components of tuples of type `K`: at least one, and fewer than `K` has.
 pub trait PrefixOf<K> {
-    /// Appends what all keys begin with whose first components are these, and no others: the inner
-    /// forms of the components.
+    /// Appends the prefix of exactly those keys that have these first components: the components'
+    /// inner forms.
     fn encode_prefix(&self, out: &mut Vec<u8>);
 }
 
-/// The range of all keys of a tuple type whose first components are these.
+/// Returns the range of all keys of a tuple type that have the given first components.
 ///
 /// ```
 /// # use farleaf_key::{encode_key, prefix_of};
@@ -24,8 +24,8 @@ pub trait PrefixOf<K> {
 /// # Ok::<(), farleaf_key::KeyTooLong>(())
 /// ```
 ///
-/// A last component that is a string is written as it is, so one more piece of it makes a smaller
-/// range: of all keys whose string begins so.
+/// A last component that is a string is encoded as its own bytes. Appending the beginning of such a
+/// string narrows the range to the keys whose string begins with it.
 ///
 /// ```
 /// # use farleaf_key::{encode_key, prefix_of, prefix_range};
@@ -39,15 +39,15 @@ pub trait PrefixOf<K> {
 ///
 /// # Errors
 ///
-/// [`KeyTooLong`], if what the keys would begin with is longer than a key may be.
+/// [`KeyTooLong`], if the encoded components exceed the size limit of keys.
 pub fn prefix_of<K: Key>(first: &impl PrefixOf<K>) -> Result<ByteRange, KeyTooLong> {
     let mut prefix = Vec::new();
     append_bounded(&mut prefix, |out| first.encode_prefix(out))?;
     Ok(prefix_range(&prefix))
 }
 
-/// For a tuple of the first components and the others: its prefixes of all of the first ones, of
-/// one more, and so on.
+/// Implements [`PrefixOf`] for the prefixes of a tuple: all of its first components, then one more,
+/// and so on.
 macro_rules! prefixes {
     ([$($key:ident $query:ident $place:tt)+] []) => {};
     ([$($key:ident $query:ident $place:tt)+]

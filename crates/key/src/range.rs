@@ -5,21 +5,21 @@ use std::ops::{Bound, Range, RangeFrom, RangeFull, RangeInclusive, RangeTo, Rang
 use crate::error::KeyTooLong;
 use crate::key::{AsKey, Key, encode_key};
 
-/// The byte strings from one on, up to before another one, or all from there. If `end` is not
-/// behind `start`, there are none.
+/// Range of byte strings from `start` up to, but excluding, `end`; without `end`, all from `start`.
+/// Empty if `end` is not behind `start`.
 ///
-/// The bounds are places between keys, not keys, and may be longer than a key, by the zero byte
-/// of [`successor`].
+/// The bounds are places between keys. They may be longer than a key by the zero byte that
+/// [`successor`] adds.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ByteRange {
-    /// The first byte string of the range.
+    /// First byte string of the range.
     pub start: Vec<u8>,
-    /// The first byte string behind the range; none if all that follow `start` are in it.
+    /// First byte string behind the range; `None` if the range has no upper bound.
     pub end: Option<Vec<u8>>,
 }
 
 impl ByteRange {
-    /// The range of all byte strings.
+    /// Returns the range of all byte strings.
     pub fn all() -> Self {
         Self {
             start: Vec::new(),
@@ -27,18 +27,18 @@ impl ByteRange {
         }
     }
 
-    /// Whether a byte string is in the range.
+    /// Returns whether a byte string is in the range.
     pub fn contains(&self, bytes: &[u8]) -> bool {
         self.start.as_slice() <= bytes && self.end.as_deref().is_none_or(|end| bytes < end)
     }
 
-    /// Whether no byte string is in the range.
+    /// Returns whether the range contains no byte strings.
     pub fn is_empty(&self) -> bool {
         self.end.as_ref().is_some_and(|end| *end <= self.start)
     }
 }
 
-/// The range of all byte strings that begin with `prefix`, and of no others.
+/// Returns the range of exactly those byte strings that begin with `prefix`.
 ///
 /// ```
 /// # use farleaf_key::{ByteRange, prefix_range};
@@ -50,8 +50,8 @@ impl ByteRange {
 /// assert_eq!(prefix_range(b""), ByteRange::all());
 /// ```
 pub fn prefix_range(prefix: &[u8]) -> ByteRange {
-    // The first string behind all of them: the last byte that can be counted up is, and what
-    // follows it is cut off. Where all bytes are ff, no string follows that does not begin so.
+    // The first string behind all of them: increment the last byte that is not ff, and cut off what
+    // follows it. If all bytes are ff, every following string begins with the prefix.
     let end = prefix.iter().rposition(|byte| *byte != 0xff).map(|last| {
         let mut end = prefix[..=last].to_vec();
         end[last] += 1;
@@ -63,8 +63,8 @@ pub fn prefix_range(prefix: &[u8]) -> ByteRange {
     }
 }
 
-/// The first byte string behind this one: the same with a zero byte more. No string is between
-/// them. Of the longest key it is longer than a key, and only a bound.
+/// Returns the next byte string: the given one plus a zero byte, with no string between them. For
+/// the longest key the result is longer than any key and usable only as a bound.
 ///
 /// ```
 /// # use farleaf_key::successor;
@@ -77,12 +77,12 @@ pub fn successor(bytes: &[u8]) -> Vec<u8> {
     next
 }
 
-/// A range of keys of type `K`: Rust's ranges of what can be looked up ([`AsKey`]), a pair of
-/// bounds, or a [`ByteRange`], as [`prefix_of`](crate::prefix_of) makes them.
+/// Range of keys of type `K`: Rust's ranges of [`AsKey`] types, a pair of bounds, or a
+/// [`ByteRange`], such as [`prefix_of`](crate::prefix_of) returns.
 ///
-/// It is a trait of its own, as with `RangeBounds` nobody could tell what `..` is a range of.
+/// A separate trait, because with `RangeBounds` the element type of `..` could not be inferred.
 pub trait AsRange<K> {
-    /// The byte strings of all keys in the range, and of no other keys.
+    /// Returns the range of byte strings that contains exactly the keys in this range.
     ///
     /// ```
     /// use farleaf_key::{AsRange, encode_key};
@@ -95,7 +95,7 @@ pub trait AsRange<K> {
     ///
     /// # Errors
     ///
-    /// [`KeyTooLong`], if a bound is longer than a key may be.
+    /// [`KeyTooLong`], if an encoded bound exceeds the size limit of keys.
     fn byte_range(&self) -> Result<ByteRange, KeyTooLong>;
 }
 

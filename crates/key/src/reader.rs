@@ -1,18 +1,19 @@
-//! Taking an encoded key apart, byte for byte.
+//! Reader that decodes a key byte by byte.
 
 use crate::error::{DecodeError, DecodeFault};
 use crate::strings::{ESCAPED_ZERO, TERMINATOR};
 
-/// The bytes of one key, and how far they have been read. No method panics, whatever the bytes.
+/// Bytes of one key, and the position of the next byte to read. No method panics, whatever the
+/// bytes.
 #[derive(Clone, Debug)]
 pub struct KeyReader<'a> {
     bytes: &'a [u8],
-    /// Never more than the number of bytes.
+    /// Index of the next byte; at most the number of bytes.
     byte_index: usize,
 }
 
 impl<'a> KeyReader<'a> {
-    /// At the first of these bytes.
+    /// Creates a reader that starts at the first byte.
     pub fn new(bytes: &'a [u8]) -> Self {
         Self {
             bytes,
@@ -20,22 +21,30 @@ impl<'a> KeyReader<'a> {
         }
     }
 
-    /// Which byte is read next, counted from 0.
+    /// Returns the index of the next byte, counted from 0.
     pub fn byte_index(&self) -> usize {
         self.byte_index
     }
 
-    /// The next byte, if there is one; it is not taken.
+    /// Returns the next byte, if any, without consuming it.
     pub fn peek(&self) -> Option<u8> {
         self.bytes.get(self.byte_index).copied()
     }
 
-    /// Takes one byte. `wanted` says what it is a part of, for the error if there is none.
+    /// Takes one byte. `wanted` names the type being read, for the error if no byte is left.
+    ///
+    /// # Errors
+    ///
+    /// [`DecodeError`], if no byte is left.
     pub fn take_byte(&mut self, wanted: &'static str) -> Result<u8, DecodeError> {
         self.take_array(wanted).map(|[byte]| byte)
     }
 
     /// Takes as many bytes as the array has.
+    ///
+    /// # Errors
+    ///
+    /// [`DecodeError`], if fewer bytes are left.
     pub fn take_array<const N: usize>(
         &mut self,
         wanted: &'static str,
@@ -51,7 +60,11 @@ impl<'a> KeyReader<'a> {
         Ok(*array)
     }
 
-    /// Takes so many bytes.
+    /// Takes `size_bytes` bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`DecodeError`], if fewer bytes are left.
     pub fn take(
         &mut self,
         size_bytes: usize,
@@ -68,16 +81,19 @@ impl<'a> KeyReader<'a> {
         Ok(taken)
     }
 
-    /// Takes all bytes that are left: the last form of a byte string.
+    /// Takes all remaining bytes: the last form of a byte string.
     pub fn take_rest(&mut self) -> &'a [u8] {
         let rest = &self.bytes[self.byte_index..];
         self.byte_index = self.bytes.len();
         rest
     }
 
-    /// Takes the inner form of a byte string, as
-    /// [`write_terminated`](crate::write_terminated) has written it: up to its terminator, which
-    /// is not part of the string.
+    /// Takes the inner form of a byte string, which [`write_terminated`](crate::write_terminated)
+    /// wrote, up to and including its terminator, and returns the string without it.
+    ///
+    /// # Errors
+    ///
+    /// [`DecodeError`], if the terminator is missing or an escape is invalid.
     pub fn take_terminated(&mut self, wanted: &'static str) -> Result<Vec<u8>, DecodeError> {
         let mut string = Vec::new();
         loop {
@@ -102,7 +118,7 @@ impl<'a> KeyReader<'a> {
         }
     }
 
-    /// That nothing is left.
+    /// Checks that no bytes are left.
     pub(crate) fn finish(self, wanted: &'static str) -> Result<(), DecodeError> {
         match self.bytes.len() - self.byte_index {
             0 => Ok(()),
@@ -126,7 +142,7 @@ pub(crate) fn error_at(byte_index: usize, wanted: &'static str, fault: DecodeFau
 mod tests {
     use super::*;
 
-    /// What is missing is counted, and said to be missing where the bytes end.
+    /// Missing bytes are counted and reported at the end of the bytes.
     #[test]
     fn missing_bytes_are_counted() {
         let mut reader = KeyReader::new(&[1, 2, 3]);
@@ -141,7 +157,7 @@ mod tests {
         assert_eq!(reader.peek(), None);
     }
 
-    /// Strings end where their terminator is, and what is wrong with one is told by its place.
+    /// Strings end at their terminator; errors name the place of the fault.
     #[test]
     fn terminated_strings_are_read_to_their_end() {
         let mut reader = KeyReader::new(b"a\x00\xffb\x00\x01c");

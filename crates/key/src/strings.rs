@@ -1,12 +1,17 @@
-//! Keys that are strings: of bytes, of characters, and arrays of bytes.
+//! Keys that are byte strings, character strings or byte arrays.
 //!
-//! The last form of a string is the string. Its inner form has every zero byte as 00 FF, and ends
-//! with 00 01 ([`write_terminated`]). Why this sorts as the strings do, whatever follows: take `s`
-//! less than `t`. Either they differ first at a byte `a` of `s` less than `b` of `t`; then the
-//! inner forms differ first at `a` (written as 00 FF if it is 0, which begins with `a`, too) and
-//! at `b`, which is not 0. Or `s` is the beginning of `t`; then at the end of `s` there is 00 01,
-//! where `t` has a byte that is not 0, or 00 FF. Arrays all have the same size, so they are
-//! written as they are in both forms.
+//! The last form of a string is the string. Its inner form writes every zero byte as 00 FF and ends
+//! with 00 01 ([`write_terminated`]).
+//!
+//! Why the inner form sorts as the strings do, whatever follows: let `s` be less than `t`.
+//!
+//! - They differ first at a byte `a` of `s` that is less than a byte `b` of `t`. Then `b` is not 0,
+//!   and the inner forms differ first at `a` and `b`. If `a` is 0, it is written as 00 FF, which
+//!   also begins with `a`.
+//! - Or `s` is a prefix of `t`. Then `s` has 00 01 at its end, where `t` has a nonzero byte or 00
+//!   FF.
+//!
+//! Arrays of a type all have the same size, so both forms are the plain bytes.
 
 use std::string::FromUtf8Error;
 
@@ -14,9 +19,9 @@ use crate::error::{DecodeError, DecodeFault};
 use crate::key::{AsKey, Key};
 use crate::reader::{KeyReader, error_at};
 
-/// Behind a zero byte: the zero byte is one of the string.
+/// Second byte of an escaped zero byte: the zero byte belongs to the string.
 pub(crate) const ESCAPED_ZERO: u8 = 0xff;
-/// Behind a zero byte: the string ended before it.
+/// Second byte of the terminator: the string ended before the zero byte.
 pub(crate) const TERMINATOR: u8 = 0x01;
 
 const _: () = assert!(
@@ -24,8 +29,8 @@ const _: () = assert!(
     "a string sorts before its extensions"
 );
 
-/// Appends the inner form of a byte string: two bytes longer than it, and one more for each zero
-/// byte. [`KeyReader::take_terminated`] reads it.
+/// Appends the inner form of a byte string: two bytes longer than the string, plus one for each
+/// zero byte. [`KeyReader::take_terminated`] reads it.
 pub fn write_terminated(string: &[u8], out: &mut Vec<u8>) {
     out.reserve(string.len() + 2);
     for (piece_index, piece) in string.split(|byte| *byte == 0).enumerate() {
@@ -37,7 +42,7 @@ pub fn write_terminated(string: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(&[0, TERMINATOR]);
 }
 
-/// What stands for a string in a lookup, and the bytes that it has.
+/// Implements the key traits for a string type: the types accepted in lookups, and their bytes.
 macro_rules! string_keys {
     ($([$($parameters:tt)*] $borrowed:ty => $key:ty, $bytes:ident;)+) => {$(
         impl<$($parameters)*> AsKey<$key> for $borrowed {
@@ -75,7 +80,7 @@ impl Key for String {
         let byte_index = reader.byte_index();
         let bytes = reader.take_terminated("a string")?;
         string_of(bytes).map_err(|(error, bytes)| {
-            // The place is one among encoded bytes, where zero bytes are two.
+            // The place counts encoded bytes, where a zero byte is two.
             let good = &bytes[..error.byte_index];
             let zero_count: usize = good.iter().map(|byte| usize::from(*byte == 0)).sum();
             error.behind(byte_index + zero_count)
@@ -89,7 +94,7 @@ impl Key for String {
     }
 }
 
-/// The string that these bytes are, or where they are none, and the bytes.
+/// Converts the bytes to a string; if they are not valid UTF-8, returns the error and the bytes.
 pub(crate) fn string_of(bytes: Vec<u8>) -> Result<String, (DecodeError, Vec<u8>)> {
     String::from_utf8(bytes).map_err(|error: FromUtf8Error| {
         let byte_index = error.utf8_error().valid_up_to();
@@ -115,7 +120,7 @@ mod tests {
     use super::*;
     use crate::{decode_key, encode_key};
 
-    /// The rule, on strings with zero bytes at each end and none at all.
+    /// Zero bytes at both ends are escaped; the empty string has only a terminator.
     #[test]
     fn zero_bytes_are_escaped_and_the_end_is_marked() {
         let written = |string: &[u8]| {
@@ -130,7 +135,7 @@ mod tests {
         assert_eq!(written(b"\x01\xff"), b"<\x01\xff\x00\x01");
     }
 
-    /// All that can be borrowed from a string has the string's bytes, inside and at the end.
+    /// All borrowed forms of a string have the string's bytes, inside and at the end.
     #[test]
     fn borrowed_strings_have_the_same_bytes() {
         let owned = ("k\0".to_owned(), "v".to_owned());
@@ -145,8 +150,8 @@ mod tests {
         assert_eq!(encode_key::<(Vec<u8>, Vec<u8>)>(&(b"k\0", b"v")), expected);
     }
 
-    /// Where a string is not UTF-8 is told in encoded bytes, behind other components and behind
-    /// escaped zero bytes.
+    /// The place of invalid UTF-8 counts encoded bytes, behind other components and behind escaped
+    /// zero bytes.
     #[test]
     fn the_place_of_bad_utf8_is_one_of_encoded_bytes() {
         let error = decode_key::<(u8, String, u8)>(b"\x07a\x00\xff\x00\xffb\xc3\x00\x01\x09");

@@ -1,8 +1,8 @@
-//! Typed values as bytes. Values have no order to keep, so they are written plainly.
+//! Typed values as bytes. Values need no order, so their encoding is plain.
 //!
-//! Byte strings, strings and arrays are written as they are; integers and floats little-endian in
-//! their fixed size; `bool` as 00 or 01; `()` as nothing; `None` as 00, `Some(value)` as 01 and
-//! the value. As with keys, decoding accepts what encoding writes, and nothing else.
+//! Byte strings, strings and arrays are their own bytes; integers and floats are little-endian in
+//! their fixed size; `bool` is 00 or 01; `()` is empty; `None` is 00, `Some(value)` is 01 and the
+//! value. As with keys, decoding accepts exactly what encoding writes.
 
 use std::borrow::Cow;
 
@@ -11,27 +11,30 @@ use crate::numbers::bool_of;
 use crate::reader::error_at;
 use crate::strings::string_of;
 
-/// Size of the longest value of a byte-string table, as encoded, in bytes.
+/// Largest size in bytes of an encoded value of a byte-string table.
 pub const VALUE_SIZE_BYTES_MAX: usize = 64 << 20;
 
-/// What can be stored as a value of type `V`: `V`, or something borrowed that stands for it.
+/// Type that can be stored as a value of type `V`: `V` itself, or a borrowed equivalent.
 pub trait AsValue<V> {
-    /// The bytes: borrowed, without a copy, where the value has them.
+    /// Returns the encoded bytes, borrowed if the value has them in memory.
     fn value_bytes(&self) -> Cow<'_, [u8]>;
 }
 
-/// A type of values.
+/// Value type of a table.
 ///
 /// Implemented for `Vec<u8>`, `String`, `[u8; N]`, the integers of 8 to 128 bits, `f32`, `f64`,
 /// `bool`, `()` and options of values.
 pub trait Value: AsValue<Self> + Sized {
-    /// The value whose bytes these are, without a copy where they are given away and the value
-    /// consists of them. Refuses, with its place, what [`AsValue::value_bytes`] would not have
-    /// written.
+    /// Decodes a value, without a copy if the bytes are owned and the value consists of them.
+    ///
+    /// # Errors
+    ///
+    /// [`DecodeError`] with the place, if [`AsValue::value_bytes`] would not have written these
+    /// bytes.
     fn from_value_bytes(bytes: Cow<'_, [u8]>) -> Result<Self, DecodeError>;
 }
 
-/// The bytes of a value in a table.
+/// Encodes a value as the bytes that a table stores.
 ///
 /// ```
 /// # use farleaf_key::encode_value;
@@ -43,7 +46,7 @@ pub trait Value: AsValue<Self> + Sized {
 ///
 /// # Errors
 ///
-/// [`ValueTooLong`], if that is more than [`VALUE_SIZE_BYTES_MAX`] bytes.
+/// [`ValueTooLong`], if the encoding exceeds [`VALUE_SIZE_BYTES_MAX`] bytes.
 pub fn encode_value<V: Value>(
     value: &(impl AsValue<V> + ?Sized),
 ) -> Result<Cow<'_, [u8]>, ValueTooLong> {
@@ -56,8 +59,7 @@ pub fn encode_value<V: Value>(
     Ok(bytes)
 }
 
-/// The value whose bytes these are; a `Vec<u8>` that is given becomes a string or byte string
-/// without a copy.
+/// Decodes a value; an owned `Vec<u8>` becomes a string or byte string without a copy.
 ///
 /// ```
 /// # use farleaf_key::decode_value;
@@ -69,7 +71,7 @@ pub fn encode_value<V: Value>(
 ///
 /// # Errors
 ///
-/// [`DecodeError`], if [`encode_value`] writes these bytes for no value of the type.
+/// [`DecodeError`], if the bytes are not an encoding that [`encode_value`] writes for the type.
 pub fn decode_value<'a, V: Value>(bytes: impl Into<Cow<'a, [u8]>>) -> Result<V, DecodeError> {
     let bytes = bytes.into();
     if bytes.len() > VALUE_SIZE_BYTES_MAX {
@@ -88,7 +90,7 @@ impl<V, Q: AsValue<V> + ?Sized> AsValue<V> for &Q {
     }
 }
 
-/// What stands for a value that consists of bytes.
+/// Implements the value traits for a type that consists of bytes.
 macro_rules! plain_values {
     ($([$($parameters:tt)*] $borrowed:ty => $value:ty, $bytes:ident;)+) => {$(
         impl<$($parameters)*> AsValue<$value> for $borrowed {
@@ -126,7 +128,7 @@ impl<const N: usize> Value for [u8; N] {
     }
 }
 
-/// The bytes, if they are as many as the array has.
+/// Returns the bytes as an array, if the size matches.
 fn array_of<const N: usize>(bytes: &[u8], wanted: &'static str) -> Result<[u8; N], DecodeError> {
     bytes.try_into().map_err(|_| {
         let size_bytes = bytes.len();

@@ -1,4 +1,4 @@
-//! To which cluster a process belongs, as greetings compare it (W16).
+//! Cluster of a process, as greetings compare it.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,12 +8,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub struct ClusterTag(u128);
 
 impl ClusterTag {
-    /// The identifier with these bits; none for 0, which stands for "no cluster" in greetings.
+    /// Creates an identifier from its bits; `None` for 0, which stands for "no cluster" in
+    /// greetings.
     pub const fn new(bits: u128) -> Option<Self> {
         if bits == 0 { None } else { Some(Self(bits)) }
     }
 
-    /// The bits.
+    /// Returns the bits.
     pub const fn bits(self) -> u128 {
         self.0
     }
@@ -25,51 +26,50 @@ impl fmt::Display for ClusterTag {
     }
 }
 
-/// A cluster in an error, or that there is none.
+/// Formats a cluster, or its absence, for an error.
 pub(crate) fn shown(cluster: Option<ClusterTag>) -> String {
     cluster.map_or_else(|| "no cluster".to_owned(), |it| it.to_string())
 }
 
-/// The cluster that a process belongs to, once that is known. Clones are the same one.
+/// Cluster to which a process belongs, once it is known. Clones share the same value.
 #[derive(Clone, Debug, Default)]
-pub struct Membership(Arc<Mutex<Known>>);
+pub struct Membership(Arc<Mutex<MembershipState>>);
 
 #[derive(Debug, Default)]
-struct Known {
+struct MembershipState {
     own: Option<ClusterTag>,
-    /// Whom a peer took this process for, last.
-    mistaken_for: Option<ClusterTag>,
+    /// Other cluster that a peer last expected of this process.
+    expected_by_peer: Option<ClusterTag>,
 }
 
 impl Membership {
-    /// One of this cluster.
+    /// Creates the membership of a process that belongs to this cluster.
     pub fn of(cluster: ClusterTag) -> Self {
         let membership = Self::default();
         membership.set(cluster);
         membership
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
+    fn known(&self) -> MutexGuard<'_, MembershipState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The cluster; none: it is not known yet.
+    /// Returns the cluster; `None` if it is not known yet.
     pub fn cluster(&self) -> Option<ClusterTag> {
         self.known().own
     }
 
-    /// Belongs to this cluster from now on: greetings that come say so.
+    /// Sets the cluster; later greetings present it.
     pub fn set(&self, cluster: ClusterTag) {
         self.known().own = Some(cluster);
     }
 
-    /// The cluster that a peer, which has proven to know the secret, expected here last, if that is
-    /// another one.
-    pub fn mistaken_for(&self) -> Option<ClusterTag> {
-        self.known().mistaken_for
+    /// Returns the other cluster that an authenticated peer last expected of this process, if any.
+    pub fn expected_by_peer(&self) -> Option<ClusterTag> {
+        self.known().expected_by_peer
     }
 
-    pub(crate) fn note_mistaken(&self, cluster: ClusterTag) {
-        self.known().mistaken_for = Some(cluster);
+    pub(crate) fn note_expected_by_peer(&self, cluster: ClusterTag) {
+        self.known().expected_by_peer = Some(cluster);
     }
 }

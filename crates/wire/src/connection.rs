@@ -1,4 +1,4 @@
-//! The side that asks.
+//! Client side of a connection.
 
 use std::fmt;
 use std::io;
@@ -17,24 +17,24 @@ use crate::inbox::{Inbox, Limits, ReceiveError, Received};
 use crate::outbox::send;
 use crate::socket::{prepare, set_read_time, set_write_time};
 
-/// How somebody is reached.
+/// Options of a connection.
 #[derive(Clone, Debug)]
 pub struct ConnectOptions {
-    /// What is proven to be known. Without one, that which a listener on loopback has left for
-    /// programs of its user is taken (W4).
+    /// Secret to prove. Without one, the client uses the secret that a listener on loopback has
+    /// stored for its user's programs.
     pub secret: Option<Secret>,
-    /// The cluster that is expected, if one is known: a server of another one is an error (W16).
+    /// Expected cluster, if known: a server of another one is an error.
     pub membership: Membership,
-    /// How long connecting may take, and the greeting once more. A wrong secret is answered after a
-    /// second (W8), so who gives less does not learn of it.
+    /// Timeout for connecting, and again for the greeting. A server answers a wrong secret only
+    /// after a second, so with a shorter timeout the client does not learn of it.
     pub connect_timeout: Duration,
-    /// How long the begin of an answer is waited for, and how long it may take from then, with a
-    /// second more for each MiB of it; the same for sending a request (W12).
+    /// Time until a reply must begin, and from then on until it is complete, plus a second per MiB
+    /// of it. The same limits apply to sending a request.
     pub answer_timeout: Duration,
 }
 
 impl Default for ConnectOptions {
-    /// No secret; 5 s to connect; 10 s for an answer.
+    /// Returns options without a secret, with 5 s for connecting and 10 s for a reply.
     fn default() -> Self {
         Self {
             secret: None,
@@ -45,10 +45,9 @@ impl Default for ConnectOptions {
     }
 }
 
-/// A connection that has been greeted. It is used by one thread at a time.
+/// Authenticated connection, used by one thread at a time.
 ///
-/// Once a call has failed, other than by [`WireError::RequestTooLarge`], it is of no more use, and
-/// every further call fails (W10).
+/// After a call has failed, other than by [`WireError::RequestTooLarge`], every further call fails.
 pub struct Connection {
     socket: TcpStream,
     address: String,
@@ -56,11 +55,11 @@ pub struct Connection {
     request_size_bytes_max: usize,
     cluster: Option<ClusterTag>,
     answer_timeout: Duration,
-    /// What the socket has set.
+    /// Read timeout that is set on the socket.
     read_time: Duration,
-    /// Requests whose answers have not been received.
+    /// Requests whose replies have not been received.
     unanswered_count: usize,
-    /// How it broke.
+    /// Cause of the failure, if the connection is broken.
     broken: Option<String>,
 }
 
@@ -76,11 +75,12 @@ impl fmt::Debug for Connection {
 }
 
 impl Connection {
-    /// Connects to `HOST:PORT` and greets: a round trip to connect and two more.
+    /// Connects to `HOST:PORT` and authenticates. Costs one round trip to connect and two more.
     ///
     /// # Errors
-    /// The other side is not reached, does not greet, is of another version, does not let us in, or
-    /// cannot prove that it knows the secret; there is no secret, or one that is no good here.
+    /// The server cannot be reached, does not send a greeting, has another version, rejects the
+    /// client, or cannot prove that it knows the secret; or there is no secret, or an unsuitable
+    /// one.
     pub fn connect(address: &str, options: &ConnectOptions) -> Result<Self, WireError> {
         let (socket, peer) = open(address, options.connect_timeout)?;
         let secret = match &options.secret {
@@ -110,23 +110,24 @@ impl Connection {
         })
     }
 
-    /// To whom it is, as it was given.
+    /// Returns the server's address, as passed to [`connect`](Self::connect).
     pub fn address(&self) -> &str {
         &self.address
     }
 
-    /// The cluster of the other side, which has proven to know the secret.
+    /// Returns the server's cluster; the server has proven that it knows the secret.
     pub fn cluster(&self) -> Option<ClusterTag> {
         self.cluster
     }
 
-    /// How many bytes a request may have.
+    /// Returns the largest size of a request in bytes.
     pub fn request_size_bytes_max(&self) -> usize {
         self.request_size_bytes_max
     }
 
-    /// Whether a request could be sent now, as far as is known here: nothing has failed, no answer
-    /// is awaited, and the other side has not ended it. Costs one system call and no round trip.
+    /// Returns whether a request can be sent now, as far as this side knows: nothing has failed, no
+    /// reply is pending, and the server has not closed the connection. Costs one system call and no
+    /// round trip.
     pub fn is_usable(&self) -> bool {
         if self.broken.is_some() || self.unanswered_count > 0 || !self.inbox.is_empty() {
             return false;
@@ -136,24 +137,25 @@ impl Connection {
         matches!(seen, Err(Errno::AGAIN | Errno::INTR))
     }
 
-    /// One round trip. The answer is lent until the next call.
+    /// Sends a request and returns its reply, which is borrowed until the next call. Costs one
+    /// round trip.
     ///
     /// # Errors
-    /// The request was not sent ([`is_unsent`](WireError::is_unsent)), or has no answer.
+    /// The request was not sent ([`is_unsent`](WireError::is_unsent)), or has no reply.
     ///
     /// # Panics
-    /// A request that was sent before has no answer yet, and the connection is not broken.
+    /// If an earlier request has no reply yet and the connection is not broken.
     pub fn call(&mut self, request: &[u8]) -> Result<&[u8], WireError> {
         self.call_within(request, self.answer_timeout)
     }
 
-    /// [`call`](Self::call) with another time limit for this answer.
+    /// Sends a request like [`call`](Self::call), with another timeout for this reply.
     ///
     /// # Errors
-    /// As of [`call`](Self::call).
+    /// The same as those of [`call`](Self::call).
     ///
     /// # Panics
-    /// As [`call`](Self::call).
+    /// In the same cases as [`call`](Self::call).
     pub fn call_within(&mut self, request: &[u8], timeout: Duration) -> Result<&[u8], WireError> {
         assert!(
             self.broken.is_some() || self.unanswered_count == 0,
@@ -163,14 +165,14 @@ impl Connection {
         self.receive_within(timeout)
     }
 
-    /// Sends a request whose answer is received later. Answers come in the order of requests.
+    /// Sends a request whose reply is received later. Replies come in the order of requests.
     ///
-    /// Whoever sends more than sockets have room for, and receives nothing, waits for the other
-    /// side, which waits for him to receive: that ends after [`ConnectOptions::answer_timeout`],
-    /// with an error.
+    /// A client that fills the sockets' buffers without receiving replies blocks the server, which
+    /// blocks the client. This ends with an error after [`ConnectOptions::answer_timeout`].
     ///
     /// # Errors
-    /// It was not sent ([`is_unsent`](WireError::is_unsent)); what was sent before may be done.
+    /// The request was not sent ([`is_unsent`](WireError::is_unsent)); earlier requests may be
+    /// executed.
     pub fn send(&mut self, request: &[u8]) -> Result<(), WireError> {
         let address = || self.address.clone();
         if let Some(how) = &self.broken {
@@ -203,24 +205,24 @@ impl Connection {
         Ok(())
     }
 
-    /// The answer to the oldest request that has none, lent until the next call.
+    /// Returns the reply to the oldest unanswered request, borrowed until the next call.
     ///
     /// # Errors
-    /// There is none, or not in time.
+    /// There is no reply, or not in time.
     ///
     /// # Panics
-    /// All requests have been answered.
+    /// If all requests have been answered.
     pub fn receive(&mut self) -> Result<&[u8], WireError> {
         self.receive_within(self.answer_timeout)
     }
 
-    /// [`receive`](Self::receive) with another time limit for this answer.
+    /// Receives a reply like [`receive`](Self::receive), with another timeout for it.
     ///
     /// # Errors
-    /// As of [`receive`](Self::receive).
+    /// The same as those of [`receive`](Self::receive).
     ///
     /// # Panics
-    /// As [`receive`](Self::receive).
+    /// In the same cases as [`receive`](Self::receive).
     pub fn receive_within(&mut self, timeout: Duration) -> Result<&[u8], WireError> {
         assert!(
             self.unanswered_count > 0,
@@ -258,7 +260,7 @@ impl Connection {
             Ok(Received::Frame(Kind::Answer)) => Ok(()),
             Ok(Received::Frame(Kind::Refusal)) => {
                 let text = String::from_utf8_lossy(self.inbox.payload());
-                Err(WireError::HungUp {
+                Err(WireError::ClosedByServer {
                     address: address(),
                     reason: text.chars().filter(|it| !it.is_control()).collect(),
                 })
@@ -276,7 +278,7 @@ impl Connection {
     }
 }
 
-/// W4: what a listener on loopback has left for programs of its user.
+/// Reads the secret that a listener on loopback has stored for its user's programs.
 fn local_secret(address: &str, peer: SocketAddr) -> Result<Secret, WireError> {
     let found = find_local_secret(PROTOCOL, peer.ip(), peer.port());
     let found = found.map_err(|source| WireError::SecretFile {
@@ -288,7 +290,7 @@ fn local_secret(address: &str, peer: SocketAddr) -> Result<Secret, WireError> {
     })
 }
 
-/// Connects to the first of the addresses of `HOST:PORT` at which somebody listens.
+/// Connects to the first of the addresses of `HOST:PORT` that accepts a connection.
 fn open(address: &str, time: Duration) -> Result<(TcpStream, SocketAddr), WireError> {
     let failed = |source| WireError::Connect {
         address: address.to_owned(),

@@ -1,45 +1,46 @@
-//! How many connections a server has, and who has to go for another one (W14).
+//! Number of a server's connections, and the choice of the one that is replaced by another.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-/// W14: the most connections that have not logged in.
-const STRANGER_COUNT_MAX: usize = 256;
+/// Largest number of connections without a completed greeting.
+const UNAUTHENTICATED_COUNT_MAX: usize = 256;
 
-/// The connections of a server.
+/// Connections of a server.
 #[derive(Debug)]
-pub(crate) struct Places {
+pub(crate) struct ConnectionTable {
     count_max: usize,
-    state: Mutex<State>,
+    state: Mutex<ConnectionTableState>,
     left: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    /// By their numbers, which rise.
-    connections: BTreeMap<u64, Entry>,
+struct ConnectionTableState {
+    /// Connections by their numbers, which ascend.
+    connections: BTreeMap<u64, ConnectionEntry>,
     next_number: u64,
-    /// Places that have not been left, of connections that were ended, too.
+    /// Number of slots in use, including those of connections that were ended but whose threads
+    /// still run.
     taken_count: usize,
     is_stopping: bool,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct ConnectionEntry {
     socket: Arc<TcpStream>,
     peer: IpAddr,
     is_stranger: bool,
 }
 
-/// What one connection has while its thread runs.
+/// Slot of a connection, held while its thread runs.
 #[derive(Debug)]
-pub(crate) struct Place {
-    places: Arc<Places>,
+pub(crate) struct ConnectionSlot {
+    connection_table: Arc<ConnectionTable>,
     number: u64,
 }
 
-impl Places {
+impl ConnectionTable {
     pub(crate) fn new(count_max: usize) -> Self {
         Self {
             count_max,
@@ -48,21 +49,22 @@ impl Places {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, ConnectionTableState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place for somebody who has not logged in; `None`: there is none, or the server stops.
+    /// Takes a slot for a connection without a completed greeting; `None` if all slots are in use
+    /// or the server stops.
     pub(crate) fn take(
         self: &Arc<Self>,
         socket: &Arc<TcpStream>,
         peer: SocketAddr,
-    ) -> Option<Place> {
+    ) -> Option<ConnectionSlot> {
         let mut state = self.lock();
         let stranger_count = state.connections.values().filter(|it| it.is_stranger);
-        let is_crowded = stranger_count.count() >= STRANGER_COUNT_MAX;
+        let is_crowded = stranger_count.count() >= UNAUTHENTICATED_COUNT_MAX;
         if is_crowded || state.connections.len() >= self.count_max {
-            state.end_one_stranger();
+            state.end_one_unauthenticated();
         }
         if state.is_stopping || state.connections.len() >= self.count_max {
             return None;
@@ -70,24 +72,24 @@ impl Places {
         let number = state.next_number;
         state.next_number += 1;
         state.taken_count += 1;
-        let entry = Entry {
+        let entry = ConnectionEntry {
             socket: Arc::clone(socket),
             peer: peer.ip(),
             is_stranger: true,
         };
         state.connections.insert(number, entry);
-        Some(Place {
-            places: Arc::clone(self),
+        Some(ConnectionSlot {
+            connection_table: Arc::clone(self),
             number,
         })
     }
 
-    /// Ends the connection of somebody who has not logged in, if there is one.
-    pub(crate) fn make_room(&self) {
-        self.lock().end_one_stranger();
+    /// Ends a connection without a completed greeting, if there is one.
+    pub(crate) fn end_unauthenticated(&self) {
+        self.lock().end_one_unauthenticated();
     }
 
-    /// Ends all connections, and lets nobody in any more.
+    /// Ends all connections and admits no more.
     pub(crate) fn stop(&self) {
         let mut state = self.lock();
         state.is_stopping = true;
@@ -100,7 +102,7 @@ impl Places {
         self.lock().is_stopping
     }
 
-    /// Waits until all places have been left.
+    /// Waits until all slots are free.
     pub(crate) fn wait_for_all(&self) {
         let mut state = self.lock();
         while state.taken_count > 0 {
@@ -110,9 +112,10 @@ impl Places {
     }
 }
 
-impl State {
-    /// W14: the oldest of the address that has most of them.
-    fn end_one_stranger(&mut self) {
+impl ConnectionTableState {
+    /// Ends the oldest connection without a completed greeting of the address that has most of
+    /// them.
+    fn end_one_unauthenticated(&mut self) {
         let mut counts: HashMap<IpAddr, usize> = HashMap::new();
         let strangers = self.connections.iter().filter(|(_, it)| it.is_stranger);
         for (_, stranger) in strangers.clone() {
@@ -128,25 +131,26 @@ impl State {
 }
 
 fn end(socket: &TcpStream) {
-    // A connection that is gone already needs no end.
+    // An error means that the connection has already ended.
     let _ = socket.shutdown(Shutdown::Both);
 }
 
-impl Place {
-    /// It has logged in. False: it was ended meanwhile.
+impl ConnectionSlot {
+    /// Makes the slot permanent after the greeting. Returns false if the connection was ended
+    /// meanwhile.
     pub(crate) fn keep(&self) -> bool {
-        let mut state = self.places.lock();
+        let mut state = self.connection_table.lock();
         let entry = state.connections.get_mut(&self.number);
         entry.map(|it| it.is_stranger = false).is_some()
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
-        let mut state = self.places.lock();
+        let mut state = self.connection_table.lock();
         state.connections.remove(&self.number);
         state.taken_count -= 1;
-        self.places.left.notify_all();
+        self.connection_table.left.notify_all();
     }
 }
 
@@ -156,7 +160,7 @@ mod tests {
 
     use super::*;
 
-    /// Connections of which it only matters that there are some.
+    /// Returns a socket whose properties do not matter.
     fn socket() -> Arc<TcpStream> {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = listener.local_addr().expect("bound");
@@ -167,13 +171,14 @@ mod tests {
         SocketAddr::from(([10, 0, 0, host], 1))
     }
 
-    /// Promise: whoever has logged in keeps his place, the oldest stranger of the busiest address
-    /// goes for a new one, and nobody is let in beyond that or after the end.
+    /// Promise: authenticated connections keep their slots, and the oldest unauthenticated one of
+    /// the busiest address is replaced by a new one. No connection is admitted beyond that, or
+    /// after the end.
     #[test]
     fn strangers_go_first() {
-        let places = Arc::new(Places::new(4));
+        let connection_table = Arc::new(ConnectionTable::new(4));
         let socket = socket();
-        let take = |host| places.take(&socket, peer(host));
+        let take = |host| connection_table.take(&socket, peer(host));
         let (kept, other) = (take(1).expect("room"), take(2).expect("room"));
         assert!(kept.keep());
         let (old, new) = (take(1).expect("room"), take(1).expect("room"));
@@ -181,7 +186,7 @@ mod tests {
         assert!(!old.keep());
         assert!(new.keep() && third.keep() && other.keep());
         assert!(take(4).is_none(), "all have logged in");
-        places.make_room();
+        connection_table.end_unauthenticated();
         drop(old);
         assert!(take(4).is_none());
         drop(new);
@@ -190,10 +195,10 @@ mod tests {
             kept.keep() && other.keep() && third.keep(),
             "nobody else has"
         );
-        places.stop();
+        connection_table.stop();
         drop(kept);
         assert!(take(5).is_none(), "it has stopped");
         drop((other, third, again));
-        places.wait_for_all();
+        connection_table.wait_for_all();
     }
 }

@@ -1,4 +1,4 @@
-//! What can go wrong, and whether a request may have been done then.
+//! Errors of listeners and connections, which tell whether a request may have been executed.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,186 +11,188 @@ use thiserror::Error;
 use crate::cluster::{ClusterTag, shown};
 use crate::greeting::WIRE_VERSION;
 
-/// An operating failure of a listener or a connection.
+/// Error of a listener or a connection.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum WireError {
-    /// Others than this host could connect, and there is no secret (W4).
+    /// Other hosts can connect to the listener, and it has no secret.
     #[error(
         "{address} can be reached from other hosts, so who connects must prove to know a secret, \
          and none was given; give one (`farleaf secret new` makes one), or listen on loopback"
     )]
     NeedsSecret {
-        /// Where it would listen.
+        /// Address of the listener.
         address: SocketAddr,
     },
-    /// The system does not let us listen there.
+    /// The system does not allow listening at this address.
     #[error("cannot listen at {address}: {source}; choose another address, or end who has it")]
     Bind {
-        /// Where.
+        /// Address of the listener.
         address: SocketAddr,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
-    /// The secret for programs of this user cannot be left for them (W4).
+    /// The secret for programs of this user cannot be stored.
     #[error(
         "cannot write the secret for this host's programs to {}: {source}; give a secret",
         path.display()
     )]
     LocalSecret {
-        /// Where.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
-    /// A key that was derived from the secret (W1).
+    /// The secret is a derived key, which does not open connections of this protocol.
     #[error(
         "the secret for {address} is a derived key, which gives the right to {rights} in memory \
          nodes and nothing here; give the secret itself"
     )]
     DerivedKey {
-        /// Of which listener or other side.
+        /// Address of the listener or server.
         address: String,
-        /// What it gives.
+        /// Rights that the key grants.
         rights: Rights,
     },
     /// No thread can be started.
     #[error("cannot start to serve at {address}: {source}")]
     Start {
-        /// Where.
+        /// Address of the listener.
         address: SocketAddr,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
-    /// The other side wants a secret, and there is none (W4).
+    /// The server requires a secret, and none was given.
     #[error(
         "{address} wants a secret, and none was given; give the one that it was started with (only \
          a listener on loopback that has made its own is let in to without)"
     )]
     NoSecret {
-        /// Who.
+        /// Address of the server.
         address: String,
     },
-    /// What a listener on this host has left cannot be used (W4).
+    /// The secret that a listener on this host has stored cannot be used.
     #[error("{address} has left no secret that can be taken: {source}")]
     SecretFile {
-        /// Who.
+        /// Address of the server.
         address: String,
-        /// What is wrong with it.
+        /// Problem with the secret.
         source: SecretError,
     },
-    /// Nobody listens there, or is not to be reached.
+    /// No process listens at the address, or it cannot be reached.
     #[error("cannot connect to {address}: {source}; look whether it is running, and reachable")]
     Connect {
-        /// To whom.
+        /// Address of the server.
         address: String,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
-    /// There was no greeting.
+    /// The server sent no valid greeting.
     #[error("{address} did not greet: {how}; look whether it is a server of Farleaf, and running")]
     Greeting {
-        /// Who.
+        /// Address of the server.
         address: String,
-        /// What was met.
+        /// Cause of the failure.
         how: String,
     },
-    /// The other side is of another version (W3).
+    /// The server speaks another version of the protocol.
     #[error(
         "{address} speaks version {theirs} of the wire protocol and this program version \
          {WIRE_VERSION}; run the same version on both sides{}",
         said.as_ref().map_or(String::new(), |it| format!(" (it said: {it})"))
     )]
     Version {
-        /// Who.
+        /// Address of the server.
         address: String,
-        /// Its version.
+        /// Version of the server.
         theirs: u16,
-        /// Why it has hung up, if it has.
+        /// Reason that the server gave for closing the connection, if any.
         said: Option<String>,
     },
-    /// The other side does not let us in.
+    /// The server rejects the client.
     #[error("{address} refused the connection: {reason}")]
     Refused {
-        /// Who.
+        /// Address of the server.
         address: String,
-        /// What it said.
+        /// Reason that the server gave.
         reason: String,
     },
-    /// The other side does not know the secret (W5).
+    /// The server did not prove that it knows the secret.
     #[error(
         "{address} could not prove that it knows the secret, so nothing was asked of it; look who \
          listens there"
     )]
     NotProven {
-        /// Who.
+        /// Address of the server.
         address: String,
     },
-    /// The other side belongs to another cluster than the one that is expected (W16).
+    /// The server belongs to another cluster than expected.
     #[error(
         "{address} is a server of {}, and {expected} was expected: either the directory that it had \
          before was lost or replaced, or this is the address of another one; put that directory \
          back and start the server again, or give the right address", shown(*found)
     )]
     OtherCluster {
-        /// Who.
+        /// Address of the server.
         address: String,
-        /// The one that was expected.
+        /// Expected cluster.
         expected: ClusterTag,
-        /// The one that it belongs to.
+        /// Cluster of the server.
         found: Option<ClusterTag>,
     },
-    /// A request that the other side would not take; the connection goes on.
+    /// The request is larger than the server accepts; the connection stays usable.
     #[error("a request to {address} has {size_bytes} bytes, and {size_bytes_max} are the most")]
     RequestTooLarge {
-        /// To whom.
+        /// Address of the server.
         address: String,
-        /// Its size.
+        /// Size of the request in bytes.
         size_bytes: usize,
-        /// The size that there can be.
+        /// Largest size in bytes.
         size_bytes_max: usize,
     },
-    /// A request did not leave whole, so it was not done (W9). The connection is of no more use.
+    /// The request was not sent completely, so it is not executed. The connection is no longer
+    /// usable.
     #[error("the request did not reach {address}: {how}; connect again")]
     NotSent {
-        /// Whom.
+        /// Address of the server.
         address: String,
-        /// What was met.
+        /// Cause of the failure.
         how: String,
     },
-    /// No answer came in time: it was done, or is done yet, or never. The connection is of no more
-    /// use, as the answer to this request could be taken for that to the next (W10).
+    /// No reply came in time: the request may have been executed, or may still be. The connection
+    /// is no longer usable, because this reply could be taken for that to the next request.
     #[error("{address} gave no answer within {timeout:?}; what was asked may be done or not")]
     TimedOut {
-        /// Who.
+        /// Address of the server.
         address: String,
-        /// How long it was waited for.
+        /// Timeout of the reply.
         timeout: Duration,
     },
-    /// The connection ended, or broke, before the answer: it was done, or is done yet, or never.
+    /// The connection ended or broke before the reply: the request may have been executed, or may
+    /// still be.
     #[error("{address} gave no answer: {how}; what was asked may be done or not")]
     Lost {
-        /// Who.
+        /// Address of the server.
         address: String,
-        /// What was met.
+        /// Cause of the failure.
         how: String,
     },
-    /// The other side has hung up and says why; the request that it is about may be done or not.
+    /// The server closed the connection and gave a reason; the request may have been executed.
     #[error("{address} has ended the connection: {reason}; what was asked may be done or not")]
-    HungUp {
-        /// Who.
+    ClosedByServer {
+        /// Address of the server.
         address: String,
-        /// What it said.
+        /// Reason that the server gave.
         reason: String,
     },
 }
 
 impl WireError {
-    /// Whether the request surely was not and will not be done (W9), so that it may be sent
-    /// elsewhere, or again.
+    /// Returns whether the request certainly is not executed, so that it can be retried, also on
+    /// another server.
     pub fn is_unsent(&self) -> bool {
         match self {
-            Self::TimedOut { .. } | Self::Lost { .. } | Self::HungUp { .. } => false,
+            Self::TimedOut { .. } | Self::Lost { .. } | Self::ClosedByServer { .. } => false,
             Self::NeedsSecret { .. }
             | Self::Bind { .. }
             | Self::LocalSecret { .. }

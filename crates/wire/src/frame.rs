@@ -1,28 +1,28 @@
-//! The header of frames (W6): what every request and answer begins with.
+//! Header of frames, with which every request and reply begins.
 //!
 //! | bytes | meaning |
 //! |---|---|
-//! | 0..4 | size of what follows the header, in bytes |
-//! | 4..8 | kind: `FLrq` request, `FLan` answer, `FLno` refusal, whose text follows |
+//! | 0..4 | size of the payload behind the header, in bytes |
+//! | 4..8 | kind: `FLrq` request, `FLan` reply, `FLno` refusal, whose payload is a text |
 //!
-//! Numbers have their lowest byte first.
+//! Integers are little-endian.
 
-/// Size of a header, in bytes.
+/// Size of a header in bytes.
 pub(crate) const HEADER_SIZE_BYTES: usize = 8;
 
-/// No frame has more bytes behind its header than this.
+/// Largest payload of a frame in bytes.
 pub const FRAME_SIZE_BYTES_MAX: usize = 256 << 20;
 
 const _: () = assert!(FRAME_SIZE_BYTES_MAX <= u32::MAX as usize);
 
-/// What a frame is.
+/// Kind of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Of a client.
+    /// Request of a client.
     Request,
-    /// To the oldest request that has none.
+    /// Reply to the oldest unanswered request.
     Answer,
-    /// Why the connection ends.
+    /// Reason why the server closes the connection.
     Refusal,
 }
 
@@ -41,7 +41,7 @@ impl Kind {
     }
 }
 
-/// What stands before a frame's payload.
+/// Header of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     pub(crate) kind: Kind,
@@ -49,10 +49,10 @@ pub(crate) struct Header {
 }
 
 impl Header {
-    /// Its bytes.
+    /// Encodes the header.
     ///
     /// # Panics
-    /// It is larger than a frame can be, which whoever makes one has to refuse.
+    /// If the payload is larger than a frame can be; the caller must have checked that.
     pub(crate) fn encode(self) -> [u8; HEADER_SIZE_BYTES] {
         assert!(self.size_bytes <= FRAME_SIZE_BYTES_MAX);
         let mut bytes = [0; HEADER_SIZE_BYTES];
@@ -61,8 +61,8 @@ impl Header {
         bytes
     }
 
-    /// What bytes say; a text that completes "the other side sent ..." if they are no header, or
-    /// of a frame that is larger than `size_bytes_max`.
+    /// Decodes a header. If the bytes are invalid, or the payload is larger than `size_bytes_max`,
+    /// the error is a text that completes "the other side sent ...".
     pub(crate) fn decode(
         bytes: [u8; HEADER_SIZE_BYTES],
         size_bytes_max: usize,
@@ -100,7 +100,8 @@ mod tests {
         }
     }
 
-    /// Promise: what is no header is refused, and so is a frame that is too large for who reads it.
+    /// Promise: invalid headers are rejected, and so are frames that are too large for the
+    /// receiver.
     #[test]
     fn other_headers_are_refused() {
         let limit = FRAME_SIZE_BYTES_MAX;

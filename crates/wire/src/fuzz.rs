@@ -1,17 +1,18 @@
-//! Streams and greetings that were honest before they were changed at random.
+//! Valid streams and greetings that are changed at random.
 
 use std::collections::VecDeque;
 use std::io::{self, Read};
 use std::time::Duration;
 
-use farleaf_fabric::fuzzing::{Random, run};
+use farleaf_base::fuzzing::run;
+use farleaf_base::random::Random;
 
 use crate::cluster::ClusterTag;
 use crate::frame::{Header, Kind};
 use crate::greeting::{Greeting, MESSAGE_SIZE_BYTES};
 use crate::inbox::{Inbox, Limits, Received};
 
-/// Gives pieces, one a call, and then the end.
+/// Reader that returns one piece per call, and then the end.
 struct Pieces(VecDeque<Vec<u8>>);
 
 impl Read for Pieces {
@@ -40,7 +41,7 @@ fn pieces(random: &mut Random, mut bytes: &[u8]) -> Pieces {
     Pieces(pieces)
 }
 
-/// Frames of which some are large, with their payloads.
+/// Returns frames with payloads, some of them large.
 fn frames(random: &mut Random) -> Vec<Vec<u8>> {
     let mut frames = Vec::new();
     for _ in 0..=random.below(6) {
@@ -49,14 +50,14 @@ fn frames(random: &mut Random) -> Vec<Vec<u8>> {
             1 => 65_520 + random.index(16),
             _ => random.index(300),
         };
-        let seed = random.next() as u8;
+        let seed = random.bits() as u8;
         frames.push((0..size_bytes).map(|index| index as u8 ^ seed).collect());
     }
     frames
 }
 
-/// Promise: whatever comes, an inbox hands out frames within its limit and ends, without a panic;
-/// what stands before the first change comes as it was sent.
+/// Promise: for any stream, an inbox returns frames within its limit and ends, without a panic.
+/// What precedes the first change is returned as sent.
 #[test]
 fn any_stream_is_read_to_its_end() {
     run("wire frames", |random| {
@@ -92,8 +93,8 @@ fn any_stream_is_read_to_its_end() {
     });
 }
 
-/// Promise: any message is understood or refused, without a panic; what is understood means what
-/// its bytes say.
+/// Promise: any message is decoded or rejected, without a panic, and a decoded message encodes to
+/// the same bytes.
 #[test]
 fn any_greeting_is_understood_or_refused() {
     run("wire greetings", |random| {
@@ -106,7 +107,7 @@ fn any_greeting_is_understood_or_refused() {
             },
             1 => Greeting::Challenge {
                 nonce: random.bytes(),
-                request_size_bytes_max: random.next() as u32,
+                request_size_bytes_max: random.bits() as u32,
                 cluster,
             },
             5 => Greeting::OtherCluster(random.bytes()),

@@ -1,50 +1,50 @@
-//! The messages of a greeting (W2): each of 256 bytes, so that nothing a stranger sends decides how
-//! much is read or kept.
+//! Messages of a greeting. Each has 256 bytes, so that an unauthenticated peer cannot control how
+//! much is read or stored.
 //!
 //! | bytes | meaning |
 //! |---|---|
 //! | 0..6 | `FLWIRE` |
 //! | 6..8 | version |
 //! | 8..12 | number of the message |
-//! | 12..16 | a number: the challenge's largest request in bytes; a refusal's size of its text |
+//! | 12..16 | challenge: largest request in bytes; refusal: size of its text |
 //! | 16..48 | random number (1, 2) or proof (3, 4, 5) |
-//! | 48..64 | a cluster (1, 2), 16 bytes; 0: none |
-//! | 48..256 | a refusal's text |
+//! | 48..64 | cluster id (1, 2), 16 bytes; 0: none |
+//! | 48..256 | refusal: text |
 //!
-//! | number | who says it | |
+//! | number | sender | message |
 //! |---|---|---|
 //! | 1 | client | hello: a random number, and the cluster that it expects, if it knows one |
-//! | 2 | server | challenge: another one, its own cluster, and how large a request may be |
+//! | 2 | server | challenge: a random number, its own cluster, and the largest size of a request |
 //! | 3 | client | its proof |
 //! | 4 | server | welcome: its proof |
 //! | 5 | server | its proof that it belongs to another cluster than the client expects |
-//! | 0 | server | refusal: why |
+//! | 0 | server | refusal: reason |
 //!
-//! Numbers have their lowest byte first; what has no meaning is 0. Magic and version stand where
-//! they stand in all versions to come, and so does a refusal's text.
+//! Integers are little-endian, and unused bytes are 0. The magic, the version and the text of a
+//! refusal have the same position in all future versions.
 
 use crate::cluster::ClusterTag;
 
-/// Version of all that goes over a connection; both sides must have the same (W3).
+/// Version of the protocol; both sides must have the same.
 pub const WIRE_VERSION: u16 = 2;
 
 const MAGIC: [u8; 6] = *b"FLWIRE";
-/// Size of every message, in bytes.
+/// Size of every message in bytes.
 pub(crate) const MESSAGE_SIZE_BYTES: usize = 256;
 const TEXT_START_BYTES: usize = 48;
 const CLUSTER_SIZE_BYTES: usize = 16;
 const TEXT_SIZE_BYTES_MAX: usize = MESSAGE_SIZE_BYTES - TEXT_START_BYTES;
-/// Size of a random number and of a proof, in bytes.
+/// Size of a random number and of a proof in bytes.
 pub(crate) const TOKEN_SIZE_BYTES: usize = 32;
 
 const _: () = assert!(16 + TOKEN_SIZE_BYTES == TEXT_START_BYTES);
 
-/// A message as it goes over the wire.
+/// Encoded message.
 pub(crate) type Message = [u8; MESSAGE_SIZE_BYTES];
-/// A random number, or a proof.
+/// Random number or proof.
 pub(crate) type Token = [u8; TOKEN_SIZE_BYTES];
 
-/// What is said before the first frame.
+/// Message before the first frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Greeting {
     Hello {
@@ -62,14 +62,14 @@ pub(crate) enum Greeting {
     Refusal(String),
 }
 
-/// Why bytes are no greeting.
+/// Reason why bytes are not a greeting.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum NoGreeting {
-    /// It comes from something else; how it begins.
+pub(crate) enum GreetingError {
+    /// The peer speaks another protocol; its first bytes.
     Foreign(String),
-    /// It is of this version, and says this if it is a refusal.
+    /// The message has another version; with its text, if it is a refusal.
     Version { theirs: u16, said: Option<String> },
-    /// What completes "the other side sent ...".
+    /// Text that completes "the other side sent ...".
     Malformed(&'static str),
 }
 
@@ -106,10 +106,10 @@ impl Greeting {
         message
     }
 
-    pub(crate) fn decode(message: &Message) -> Result<Self, NoGreeting> {
+    pub(crate) fn decode(message: &Message) -> Result<Self, GreetingError> {
         if message[..6] != MAGIC {
             let begin = message[..8].escape_ascii().to_string();
-            return Err(NoGreeting::Foreign(begin));
+            return Err(GreetingError::Foreign(begin));
         }
         let number = u32_at(message, 8);
         let value = u32_at(message, 12);
@@ -118,11 +118,12 @@ impl Greeting {
         let theirs = u16::from_le_bytes([message[6], message[7]]);
         if theirs != WIRE_VERSION {
             let said = (number == 0).then(|| text_of(message, value)).flatten();
-            return Err(NoGreeting::Version { theirs, said });
+            return Err(GreetingError::Version { theirs, said });
         }
         Ok(match number {
             0 => Self::Refusal(
-                text_of(message, value).ok_or(NoGreeting::Malformed("a refusal without a text"))?,
+                text_of(message, value)
+                    .ok_or(GreetingError::Malformed("a refusal without a text"))?,
             ),
             1 => Self::Hello {
                 nonce: token,
@@ -136,7 +137,7 @@ impl Greeting {
             3 => Self::Proof(token),
             4 => Self::Welcome(token),
             5 => Self::OtherCluster(token),
-            _ => return Err(NoGreeting::Malformed("a greeting of an unknown kind")),
+            _ => return Err(GreetingError::Malformed("a greeting of an unknown kind")),
         })
     }
 }
@@ -158,15 +159,15 @@ fn u32_at(message: &Message, at: usize) -> u32 {
     u32::from_le_bytes(bytes)
 }
 
-/// The text of a refusal. Somebody who has proven nothing may have written it, so what would do
-/// something to a terminal is left out.
+/// Returns the text of a refusal without control characters, because an unauthenticated peer may
+/// have written it to affect a terminal.
 fn text_of(message: &Message, size_bytes: u32) -> Option<String> {
     let bytes = message[TEXT_START_BYTES..].get(..size_bytes as usize)?;
     let text = core::str::from_utf8(bytes).ok()?;
     Some(text.chars().filter(|it| !it.is_control()).collect())
 }
 
-/// As much of a text as a message has room for.
+/// Returns as much of a text as fits a message.
 fn fitting(text: &str) -> &str {
     &text[..text.floor_char_boundary(TEXT_SIZE_BYTES_MAX)]
 }
@@ -217,30 +218,30 @@ mod tests {
         }
     }
 
-    /// Promise: other programs, other versions and other kinds are told apart; a refusal of another
-    /// version can be read; a text that is too long is cut between characters.
+    /// Promise: other programs, versions and kinds are distinguished; a refusal of another version
+    /// can be read; a text that is too long is cut between characters.
     #[test]
     fn what_is_no_greeting_is_refused() {
         let mut foreign = [b' '; MESSAGE_SIZE_BYTES];
         foreign[..8].copy_from_slice(b"GET / HT");
         let error = Greeting::decode(&foreign).expect_err("foreign");
-        assert_eq!(error, NoGreeting::Foreign("GET / HT".to_owned()));
+        assert_eq!(error, GreetingError::Foreign("GET / HT".to_owned()));
         let mut other = Greeting::Refusal("too\x1b old".to_owned()).encode();
         other[6] = 9;
         let said = Some("too old".to_owned());
         let error = Greeting::decode(&other).expect_err("another version");
-        assert_eq!(error, NoGreeting::Version { theirs: 9, said });
+        assert_eq!(error, GreetingError::Version { theirs: 9, said });
         let mut unknown = Greeting::Proof([0; 32]).encode();
         unknown[8] = 77;
         assert!(matches!(
             Greeting::decode(&unknown),
-            Err(NoGreeting::Malformed(_))
+            Err(GreetingError::Malformed(_))
         ));
         let mut long = Greeting::Refusal(String::new()).encode();
         long[12] = 209;
         assert!(matches!(
             Greeting::decode(&long),
-            Err(NoGreeting::Malformed(_))
+            Err(GreetingError::Malformed(_))
         ));
         let cut = Greeting::Refusal("é".repeat(105)).encode();
         let read = Greeting::decode(&cut).expect("a refusal");

@@ -1,4 +1,4 @@
-//! A greeting: who says what, and what is proven by it (W1 to W5).
+//! Greeting: the sequence of messages, and the proofs.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -8,22 +8,22 @@ use farleaf_fabric::tcp::{ProtocolKey, Secret, fill_randomly};
 
 use crate::cluster::{ClusterTag, Membership};
 use crate::error::WireError;
-use crate::greeting::{Greeting, MESSAGE_SIZE_BYTES, Message, NoGreeting, Token, WIRE_VERSION};
+use crate::greeting::{Greeting, GreetingError, MESSAGE_SIZE_BYTES, Message, Token, WIRE_VERSION};
 use crate::socket::{is_timeout, set_read_time, set_write_time};
 
-/// The word by which keys and files of this protocol are told from those of others.
+/// Name of this protocol, which separates its keys and files from those of others.
 pub(crate) const PROTOCOL: &str = "wire";
-/// W7.
+/// Longest time for a greeting.
 const GREETING_TIME_MAX: Duration = Duration::from_secs(5);
-/// W8.
-const PENALTY_TIME: Duration = Duration::from_secs(1);
+/// Delay before a wrong proof is answered.
+const WRONG_PROOF_DELAY: Duration = Duration::from_secs(1);
 
 const CLIENT: &[u8] = b"farleaf wire client";
 const SERVER: &[u8] = b"farleaf wire server";
 const OTHER: &[u8] = b"farleaf wire others";
 const _: () = assert!(CLIENT.len() == SERVER.len() && OTHER.len() == SERVER.len());
 
-/// W1: what is proven with; an error: it is a derived key.
+/// Returns the key for proofs; an error if the secret is a derived key.
 pub(crate) fn key_of(secret: &Secret, address: &str) -> Result<ProtocolKey, WireError> {
     let key = secret.protocol_key(PROTOCOL);
     key.ok_or_else(|| WireError::DerivedKey {
@@ -32,8 +32,12 @@ pub(crate) fn key_of(secret: &Secret, address: &str) -> Result<ProtocolKey, Wire
     })
 }
 
-/// Receives one message, up to a moment. What does not begin like one ends it at once.
-fn hear(mut socket: &TcpStream, until: Instant) -> io::Result<Result<Message, NoGreeting>> {
+/// Receives one message until a point in time. Ends at once if the first bytes are not those of a
+/// message.
+fn receive_message(
+    mut socket: &TcpStream,
+    until: Instant,
+) -> io::Result<Result<Message, GreetingError>> {
     let mut message = [0; MESSAGE_SIZE_BYTES];
     let mut filled_bytes = 0;
     while filled_bytes < MESSAGE_SIZE_BYTES {
@@ -50,7 +54,7 @@ fn hear(mut socket: &TcpStream, until: Instant) -> io::Result<Result<Message, No
             Err(error) => return Err(error),
         }
         if filled_bytes >= 8
-            && let Err(foreign @ NoGreeting::Foreign(_)) = Greeting::decode(&message)
+            && let Err(foreign @ GreetingError::Foreign(_)) = Greeting::decode(&message)
         {
             return Ok(Err(foreign));
         }
@@ -58,7 +62,7 @@ fn hear(mut socket: &TcpStream, until: Instant) -> io::Result<Result<Message, No
     Ok(Ok(message))
 }
 
-fn say(mut socket: &TcpStream, greeting: &Greeting) -> io::Result<Message> {
+fn send_message(mut socket: &TcpStream, greeting: &Greeting) -> io::Result<Message> {
     let message = greeting.encode();
     socket.write_all(&message)?;
     Ok(message)
@@ -70,23 +74,22 @@ fn nonce() -> io::Result<Token> {
     Ok(nonce)
 }
 
-/// What a client learns of a server that lets it in.
+/// Result of a successful greeting for a client.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Admitted {
-    /// How large a request may be.
+pub(crate) struct ServerInfo {
+    /// Largest size of a request in bytes.
     pub(crate) request_size_bytes_max: usize,
-    /// The server's cluster.
+    /// Cluster of the server.
     pub(crate) cluster: Option<ClusterTag>,
 }
 
-/// The client's side, within a time. A server of another cluster than the one that is expected is
-/// an error (W16).
+/// Runs the client's side within a timeout. A server of another cluster than expected is an error.
 pub(crate) fn greet(
     socket: &TcpStream,
     key: &ProtocolKey,
     (address, expected): (&str, Option<ClusterTag>),
     time: Duration,
-) -> Result<Admitted, WireError> {
+) -> Result<ServerInfo, WireError> {
     let until = Instant::now() + time;
     let broken = |error: io::Error| WireError::Greeting {
         address: address.to_owned(),
@@ -101,10 +104,11 @@ pub(crate) fn greet(
         nonce: nonce().map_err(broken)?,
         expected,
     };
-    // Who is turned away at the door may read why although nobody reads what he says.
-    let said = say(socket, &hello);
-    let heard = hear(socket, until).map_err(broken)?;
-    let (challenge, greeting) = understood(heard, address)?;
+    // Reads even if writing failed: a server that rejects the client at once sends a reason without
+    // reading the hello.
+    let said = send_message(socket, &hello);
+    let heard = receive_message(socket, until).map_err(broken)?;
+    let (challenge, greeting) = interpret_message(heard, address)?;
     let Greeting::Challenge {
         request_size_bytes_max,
         cluster,
@@ -115,9 +119,9 @@ pub(crate) fn greet(
     };
     let hello = said.map_err(broken)?;
     let proof = key.prove(&[CLIENT, &hello, &challenge]);
-    say(socket, &Greeting::Proof(proof)).map_err(broken)?;
-    let heard = hear(socket, until).map_err(broken)?;
-    let (label, proof) = match understood(heard, address)?.1 {
+    send_message(socket, &Greeting::Proof(proof)).map_err(broken)?;
+    let heard = receive_message(socket, until).map_err(broken)?;
+    let (label, proof) = match interpret_message(heard, address)?.1 {
         Greeting::Welcome(proof) => (SERVER, proof),
         Greeting::OtherCluster(proof) => (OTHER, proof),
         _ => return Err(out_of_order(address)),
@@ -135,7 +139,7 @@ pub(crate) fn greet(
             })
         }
         None if label == OTHER => Err(out_of_order(&address)),
-        _ => Ok(Admitted {
+        _ => Ok(ServerInfo {
             request_size_bytes_max: request_size_bytes_max as usize,
             cluster,
         }),
@@ -149,74 +153,75 @@ fn out_of_order(address: &str) -> WireError {
     }
 }
 
-/// What a client has heard.
-fn understood(
-    heard: Result<Message, NoGreeting>,
+/// Interprets a message that the client has received.
+fn interpret_message(
+    heard: Result<Message, GreetingError>,
     address: &str,
 ) -> Result<(Message, Greeting), WireError> {
     let address = address.to_owned();
     let decoded = heard.and_then(|message| Ok((message, Greeting::decode(&message)?)));
     match decoded {
         Ok((_, Greeting::Refusal(reason))) => Err(WireError::Refused { address, reason }),
-        Ok(understood) => Ok(understood),
-        Err(NoGreeting::Foreign(begin)) => Err(WireError::Greeting {
+        Ok(interpret_message) => Ok(interpret_message),
+        Err(GreetingError::Foreign(begin)) => Err(WireError::Greeting {
             address,
             how: format!("it said something else ({begin})"),
         }),
-        Err(NoGreeting::Malformed(what)) => Err(WireError::Greeting {
+        Err(GreetingError::Malformed(what)) => Err(WireError::Greeting {
             address,
             how: format!("it sent {what}"),
         }),
-        Err(NoGreeting::Version { theirs, said }) => Err(WireError::Version {
+        Err(GreetingError::Version { theirs, said }) => Err(WireError::Version {
             address,
             theirs,
-            // What servers of all versions say of another one: this program says it, too.
+            // Omitted: servers of all versions send this text, and this program's error says the
+            // same.
             said: said.filter(|it| !it.starts_with("this server speaks version ")),
         }),
     }
 }
 
-/// Why somebody was not let in.
+/// Reason why a client was rejected.
 #[derive(Debug)]
-pub(crate) enum TurnedAway {
-    /// He was told this.
+pub(crate) enum Rejection {
+    /// The client was sent this refusal.
     Refused(String),
-    /// He does not know the secret (W8).
+    /// The client does not know the secret.
     WrongSecret,
-    /// The client knows the secret, and expects another cluster (W16).
+    /// The client knows the secret and expects another cluster.
     OtherCluster {
         expected: ClusterTag,
         own: Option<ClusterTag>,
     },
-    /// He had to go for another one meanwhile (W14).
-    Crowded,
-    /// He has gone, or took too long.
+    /// The connection was replaced by another one meanwhile.
+    Replaced,
+    /// The client has disconnected, or took too long.
     Gone(io::Error),
 }
 
-impl From<io::Error> for TurnedAway {
+impl From<io::Error> for Rejection {
     fn from(error: io::Error) -> Self {
         Self::Gone(error)
     }
 }
 
-/// Says why, to whom may not listen any more.
+/// Sends a refusal to a client that may not read it.
 pub(crate) fn refuse(socket: &TcpStream, reason: &str) {
-    // Who has gone does not want to know.
-    let _ = say(socket, &Greeting::Refusal(reason.to_owned()));
+    // An error means that the client has disconnected, which does not matter.
+    let _ = send_message(socket, &Greeting::Refusal(reason.to_owned()));
 }
 
-/// The server's side. `keep` gives him a place for good, before he is told that he is let in:
-/// whoever was welcomed is never hung up on for another one.
+/// Runs the server's side. `keep` makes the connection's slot permanent before the welcome is sent:
+/// a welcomed connection is never replaced by another one.
 pub(crate) fn admit(
     socket: &TcpStream,
     key: &ProtocolKey,
     (request_size_bytes_max, membership): (usize, &Membership),
     keep: impl FnOnce() -> bool,
-) -> Result<(), TurnedAway> {
+) -> Result<(), Rejection> {
     let until = Instant::now() + GREETING_TIME_MAX;
     set_write_time(socket, GREETING_TIME_MAX)?;
-    let (hello, greeting) = asked(socket, until)?;
+    let (hello, greeting) = receive_greeting(socket, until)?;
     let Greeting::Hello { expected, .. } = greeting else {
         return Err(refused(socket, "a greeting begins with a hello".to_owned()));
     };
@@ -226,63 +231,63 @@ pub(crate) fn admit(
         request_size_bytes_max: request_size_bytes_max as u32,
         cluster: own,
     };
-    let challenge = say(socket, &challenge)?;
-    let (_, greeting) = asked(socket, until)?;
+    let challenge = send_message(socket, &challenge)?;
+    let (_, greeting) = receive_greeting(socket, until)?;
     let Greeting::Proof(proof) = greeting else {
         return Err(refused(socket, "a proof was to come".to_owned()));
     };
     if !key.is_proven(&[CLIENT, &hello, &challenge], &proof) {
-        return Err(TurnedAway::WrongSecret);
+        return Err(Rejection::WrongSecret);
     }
     if let Some(expected) = expected
         && Some(expected) != own
     {
-        membership.note_mistaken(expected);
+        membership.note_expected_by_peer(expected);
         let proof = key.prove(&[OTHER, &hello, &challenge]);
-        say(socket, &Greeting::OtherCluster(proof))?;
-        return Err(TurnedAway::OtherCluster { expected, own });
+        send_message(socket, &Greeting::OtherCluster(proof))?;
+        return Err(Rejection::OtherCluster { expected, own });
     }
     if !keep() {
-        return Err(TurnedAway::Crowded);
+        return Err(Rejection::Replaced);
     }
     let proof = key.prove(&[SERVER, &hello, &challenge]);
-    say(socket, &Greeting::Welcome(proof))?;
+    send_message(socket, &Greeting::Welcome(proof))?;
     Ok(())
 }
 
-fn refused(socket: &TcpStream, reason: String) -> TurnedAway {
+fn refused(socket: &TcpStream, reason: String) -> Rejection {
     refuse(socket, &reason);
-    TurnedAway::Refused(reason)
+    Rejection::Refused(reason)
 }
 
-/// What a server has heard.
-fn asked(socket: &TcpStream, until: Instant) -> Result<(Message, Greeting), TurnedAway> {
-    let heard = hear(socket, until)?;
+/// Interprets a message that the server has received.
+fn receive_greeting(socket: &TcpStream, until: Instant) -> Result<(Message, Greeting), Rejection> {
+    let heard = receive_message(socket, until)?;
     let decoded = heard.and_then(|message| Ok((message, Greeting::decode(&message)?)));
     decoded.map_err(|error| {
         let reason = match error {
-            NoGreeting::Foreign(begin) => {
+            GreetingError::Foreign(begin) => {
                 format!("this is a server of Farleaf's wire protocol, and was sent {begin}")
             }
-            NoGreeting::Version { theirs, .. } => format!(
+            GreetingError::Version { theirs, .. } => format!(
                 "this server speaks version {WIRE_VERSION} of the wire protocol, the client \
                  version {theirs}: run the same version on both sides"
             ),
-            NoGreeting::Malformed(what) => format!("this server was sent {what}"),
+            GreetingError::Malformed(what) => format!("this server was sent {what}"),
         };
         refused(socket, reason)
     })
 }
 
-/// W8: answers a wrong proof, after a while, unless the other side goes or the server stops.
-pub(crate) fn punish(mut socket: &TcpStream) {
-    let until = Instant::now() + PENALTY_TIME;
+/// Answers a wrong proof after a delay, unless the client disconnects or the server stops.
+pub(crate) fn delay_refusal(mut socket: &TcpStream) {
+    let until = Instant::now() + WRONG_PROOF_DELAY;
     loop {
         let left = until.saturating_duration_since(Instant::now());
         if left.is_zero() {
             break;
         }
-        // Who says more meanwhile is hung up on.
+        // A client that sends more meanwhile is disconnected.
         let waited = set_read_time(socket, left).and_then(|()| socket.read(&mut [0; 1]));
         match waited {
             Err(error) if is_timeout(&error) => break,
@@ -306,8 +311,9 @@ mod tests {
         Secret::from_text("the secret of these tests").expect("long enough")
     }
 
-    /// Promise: who is let in has his place before he is told so, so that no stranger takes it from
-    /// him while he asks already (found by `one_too_many_is_told`); who has lost it is not told so.
+    /// Promise: a connection's slot is permanent before the client is welcomed, so that no
+    /// unauthenticated connection replaces it while it sends requests (found by
+    /// `one_too_many_is_told`). A connection that has lost its slot is not welcomed.
     #[test]
     fn a_place_is_kept_before_the_welcome() {
         for has_place in [true, false] {
@@ -320,7 +326,7 @@ mod tests {
                 let admitted = scope.spawn(|| {
                     let server = server;
                     admit(&server, &key, (10, &Membership::default()), || {
-                        // Nobody reads at the moment: what was said would be there.
+                        // Nothing reads from the socket here, so a message would still be in it.
                         client.set_nonblocking(true).expect("a socket");
                         let told = client.peek(&mut [0; 1]);
                         client.set_nonblocking(false).expect("a socket");
@@ -334,17 +340,17 @@ mod tests {
                     nonce: [1; 32],
                     expected: None,
                 };
-                let hello = say(&client, &hello).expect("connected");
-                let heard = hear(&client, until).expect("connected");
+                let hello = send_message(&client, &hello).expect("connected");
+                let heard = receive_message(&client, until).expect("connected");
                 let challenge = heard.expect("a message");
                 let proof = key.prove(&[CLIENT, &hello, &challenge]);
-                say(&client, &Greeting::Proof(proof)).expect("connected");
+                send_message(&client, &Greeting::Proof(proof)).expect("connected");
                 match admitted.join().expect("not told before") {
                     Ok(()) => assert!(has_place),
-                    Err(TurnedAway::Crowded) => assert!(!has_place),
+                    Err(Rejection::Replaced) => assert!(!has_place),
                     Err(other) => panic!("{other:?}"),
                 }
-                assert_eq!(hear(&client, until).is_ok(), has_place);
+                assert_eq!(receive_message(&client, until).is_ok(), has_place);
             });
         }
     }

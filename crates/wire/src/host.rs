@@ -1,4 +1,4 @@
-//! One connection on the server's side: a greeting, and then requests, one after the other (W9).
+//! Server side of one connection: a greeting, and then requests, one after the other.
 
 use std::net::{SocketAddr, TcpStream};
 use std::sync::{Mutex, PoisonError};
@@ -7,69 +7,69 @@ use std::time::{Duration, Instant};
 use farleaf_fabric::tcp::{ProtocolKey, Warnings};
 
 use crate::cluster::{Membership, shown};
+use crate::connection_table::ConnectionSlot;
 use crate::frame::{FRAME_SIZE_BYTES_MAX, Kind};
-use crate::handshake::{TurnedAway, admit, punish};
+use crate::handshake::{Rejection, admit, delay_refusal};
 use crate::inbox::{Inbox, KEPT_SIZE_BYTES_MAX, Limits, Received};
 use crate::outbox::send;
-use crate::places::Place;
 use crate::server::Service;
 use crate::socket::{prepare, set_read_time, set_write_time};
 
-/// What all connections of a server go by.
+/// Settings and state that all connections of a server share.
 #[derive(Debug)]
-pub(crate) struct Terms {
+pub(crate) struct ServerContext {
     pub(crate) key: ProtocolKey,
     pub(crate) membership: Membership,
     pub(crate) request_size_bytes_max: usize,
-    /// How long a frame that has begun may take, either way (W12).
+    /// Longest time for a frame that has begun, in either direction.
     pub(crate) frame_time: Duration,
-    /// W8: what strangers did.
+    /// Limiter of warnings about failed greetings.
     pub(crate) warnings: Mutex<Warnings>,
 }
 
-impl Terms {
+impl ServerContext {
     fn warns(&self, peer: SocketAddr) -> bool {
         let warnings = self.warnings.lock();
         let mut warnings = warnings.unwrap_or_else(PoisonError::into_inner);
         warnings.admits(peer, Instant::now())
     }
 
-    /// Greets, and answers requests until the connection ends.
+    /// Runs the greeting, and answers requests until the connection ends.
     pub(crate) fn serve(
         &self,
         socket: &TcpStream,
         peer: SocketAddr,
-        place: &Place,
+        slot: &ConnectionSlot,
         service: &dyn Service,
     ) {
-        let greeted = prepare(socket).map_err(TurnedAway::from);
+        let greeted = prepare(socket).map_err(Rejection::from);
         let greeted = greeted.and_then(|()| {
             let own = (self.request_size_bytes_max, &self.membership);
-            admit(socket, &self.key, own, || place.keep())
+            admit(socket, &self.key, own, || slot.keep())
         });
         match greeted {
             Ok(()) => {}
-            Err(TurnedAway::Crowded) => {
+            Err(Rejection::Replaced) => {
                 return tracing::debug!(%peer, "hung up on: too many have not logged in");
             }
-            Err(TurnedAway::Refused(reason)) => {
+            Err(Rejection::Refused(reason)) => {
                 if self.warns(peer) {
                     tracing::warn!(%peer, "turned away: {reason}");
                 }
                 return;
             }
-            Err(TurnedAway::WrongSecret) => {
+            Err(Rejection::WrongSecret) => {
                 if self.warns(peer) {
                     tracing::warn!(%peer, "log-in failed: wrong secret");
                 }
-                return punish(socket);
+                return delay_refusal(socket);
             }
-            Err(TurnedAway::OtherCluster {
+            Err(Rejection::OtherCluster {
                 expected,
                 own: None,
             }) => {
-                // When a cluster of an older version was adopted, its other servers may know that
-                // sooner.
+                // When a cluster of an older version is adopted, its other servers may learn of
+                // that earlier.
                 if self.warns(peer) {
                     tracing::info!(
                         %peer,
@@ -78,7 +78,7 @@ impl Terms {
                 }
                 return;
             }
-            Err(TurnedAway::OtherCluster { expected, own }) => {
+            Err(Rejection::OtherCluster { expected, own }) => {
                 if self.warns(peer) {
                     tracing::error!(
                         %peer,
@@ -90,7 +90,7 @@ impl Terms {
                 }
                 return;
             }
-            Err(TurnedAway::Gone(error)) => {
+            Err(Rejection::Gone(error)) => {
                 return tracing::debug!(%peer, %error, "hung up on in the greeting");
             }
         }
@@ -99,7 +99,8 @@ impl Terms {
         }
     }
 
-    /// W9 to W12. An error says why it is over, if not by the client's wish.
+    /// Answers requests. An error is the reason for the end, unless the client ended the
+    /// connection.
     fn answer_all(&self, mut socket: &TcpStream, service: &dyn Service) -> Result<(), String> {
         let limits = Limits {
             size_bytes_max: self.request_size_bytes_max,
@@ -132,14 +133,14 @@ impl Terms {
                 Ok(Received::End) => return Ok(()),
                 Err(error) => error.text(),
             };
-            // Who has gone does not want to know.
+            // An error means that the client has disconnected, which does not matter.
             let _ = send(&mut socket, Kind::Refusal, reason.as_bytes(), limits.time);
             return Err(reason);
         }
     }
 }
 
-/// The memory of an answer for the next one, if it is not too much (W11).
+/// Returns a reply's buffer for reuse, unless it is too large.
 fn kept(reply: Vec<u8>) -> Vec<u8> {
     if reply.capacity() > KEPT_SIZE_BYTES_MAX {
         Vec::new()

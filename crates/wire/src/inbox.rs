@@ -1,56 +1,55 @@
-//! Frames from a socket: small ones through a buffer, of which they are lent; large ones in memory
-//! of their own (W11).
+//! Frames from a socket: small ones are borrowed from a buffer, large ones have their own memory.
 
 use std::io::{self, Read};
 use std::time::Duration;
 
 use crate::frame::{HEADER_SIZE_BYTES, Header, Kind};
-use crate::socket::{Patience, is_timeout};
+use crate::socket::{FrameTimeLimit, is_timeout};
 
-/// Frames of up to so many bytes, with their headers, go through the buffer.
+/// Largest frame, including its header, that goes through the buffer, in bytes.
 const WINDOW_SIZE_BYTES: usize = 64 << 10;
-/// Of a large frame so much room is made at a time, once the room before is full.
+/// Bytes of a large frame that are allocated at a time, when the previous ones are filled.
 const STEP_SIZE_BYTES: usize = 1 << 20;
-/// W11: memory of a frame that is larger than this is given back when it has been read.
+/// Memory of a frame that is larger than this is freed when it has been read.
 pub(crate) const KEPT_SIZE_BYTES_MAX: usize = 1 << 20;
 
-/// What is taken of a peer.
+/// Limits for a peer's frames.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// The most bytes behind a header.
+    /// Largest payload in bytes.
     pub(crate) size_bytes_max: usize,
-    /// How long a frame that has begun may take (W12).
+    /// Longest time for a frame that has begun.
     pub(crate) time: Duration,
 }
 
-/// What came.
+/// Result of receiving.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Received {
-    /// A frame; [`Inbox::payload`] has what is in it.
+    /// Frame whose payload is in [`Inbox::payload`].
     Frame(Kind),
-    /// Nothing, for as long as a call may wait.
+    /// Nothing arrived within the read timeout.
     Quiet,
-    /// The end, between two frames.
+    /// End of the stream between two frames.
     End,
 }
 
-/// Why there is no next frame.
+/// Reason why no frame was received.
 #[derive(Debug)]
 pub(crate) enum ReceiveError {
-    /// The end, within a frame.
+    /// The stream ended within a frame.
     Cut,
-    /// A frame has begun and does not go on, or too slowly.
+    /// A frame has begun, and is not completed or is too slow.
     TooSlow,
-    /// What completes "the other side sent ...".
+    /// Text that completes "the other side sent ...".
     Malformed(String),
-    /// There is no memory for a frame of so many bytes.
+    /// Memory for a frame of this many bytes cannot be allocated.
     Memory(usize),
-    /// The connection is gone.
+    /// The connection failed.
     Gone(io::Error),
 }
 
 impl ReceiveError {
-    /// What completes "the connection is over: ...".
+    /// Returns a text that completes "the connection is over: ...".
     pub(crate) fn text(&self) -> String {
         match self {
             Self::Cut => "the other side has ended in the middle of a frame".to_owned(),
@@ -62,23 +61,23 @@ impl ReceiveError {
     }
 }
 
-/// Where the frame that was received last is.
+/// Location of the last received frame.
 #[derive(Clone, Copy, Debug)]
-enum Lent {
+enum BorrowedFrame {
     Nothing,
     Window { end: usize },
     Large { size_bytes: usize },
 }
 
-/// What has come, of which one frame is lent at a time.
+/// Received bytes, from which one frame is borrowed at a time.
 pub(crate) struct Inbox {
     window: Box<[u8]>,
-    /// Of the header of the frame that is lent, or else of the next one.
+    /// Start of the header of the borrowed frame, or else of the next one.
     start: usize,
     end: usize,
-    /// Of the large frame that is lent, or of earlier ones: not cleared for the next one.
+    /// Payload of a large borrowed frame, or of an earlier one; not cleared before the next one.
     large: Vec<u8>,
-    lent: Lent,
+    lent: BorrowedFrame,
 }
 
 impl Inbox {
@@ -88,51 +87,52 @@ impl Inbox {
             start: 0,
             end: 0,
             large: Vec::new(),
-            lent: Lent::Nothing,
+            lent: BorrowedFrame::Nothing,
         }
     }
 
-    /// What is in the frame that was received last.
+    /// Returns the payload of the last received frame.
     pub(crate) fn payload(&self) -> &[u8] {
         match self.lent {
-            Lent::Nothing => &[],
-            Lent::Window { end } => &self.window[self.start + HEADER_SIZE_BYTES..end],
-            Lent::Large { size_bytes } => &self.large[..size_bytes],
+            BorrowedFrame::Nothing => &[],
+            BorrowedFrame::Window { end } => &self.window[self.start + HEADER_SIZE_BYTES..end],
+            BorrowedFrame::Large { size_bytes } => &self.large[..size_bytes],
         }
     }
 
-    /// Whether nothing has come behind the frame that was received last.
+    /// Returns whether no bytes follow the last received frame.
     pub(crate) fn is_empty(&self) -> bool {
         match self.lent {
-            Lent::Window { end } => end == self.end,
-            Lent::Nothing | Lent::Large { .. } => self.start == self.end,
+            BorrowedFrame::Window { end } => end == self.end,
+            BorrowedFrame::Nothing | BorrowedFrame::Large { .. } => self.start == self.end,
         }
     }
 
-    /// The frame that was received last is not needed any more.
-    pub(crate) fn take_back(&mut self) {
+    /// Releases the last received frame.
+    pub(crate) fn release_frame(&mut self) {
         match self.lent {
-            Lent::Window { end } => self.start = end,
-            Lent::Large { .. } if self.large.capacity() > KEPT_SIZE_BYTES_MAX => {
+            BorrowedFrame::Window { end } => self.start = end,
+            BorrowedFrame::Large { .. } if self.large.capacity() > KEPT_SIZE_BYTES_MAX => {
                 self.large = Vec::new();
             }
-            Lent::Nothing | Lent::Large { .. } => {}
+            BorrowedFrame::Nothing | BorrowedFrame::Large { .. } => {}
         }
-        self.lent = Lent::Nothing;
+        self.lent = BorrowedFrame::Nothing;
         if self.start == self.end {
             self.start = 0;
             self.end = 0;
         }
     }
 
-    /// The next frame: no system call if it is there already, one if it comes whole.
+    /// Receives the next frame. Costs no system call if it is already in the buffer, and one if it
+    /// arrives whole.
     pub(crate) fn receive(
         &mut self,
         from: &mut impl Read,
         limits: Limits,
     ) -> Result<Received, ReceiveError> {
-        self.take_back();
-        let mut patience = Patience::new(limits.time);
+        self.release_frame();
+        let mut time_limit = FrameTimeLimit::new(limits.time);
         loop {
             let unread = &self.window[self.start..self.end];
             let mut wanted_bytes = HEADER_SIZE_BYTES;
@@ -141,16 +141,16 @@ impl Inbox {
                     .map_err(ReceiveError::Malformed)?;
                 wanted_bytes += header.size_bytes;
                 if wanted_bytes > WINDOW_SIZE_BYTES {
-                    return self.receive_large(from, header, patience);
+                    return self.receive_large(from, header, time_limit);
                 }
                 if unread.len() >= wanted_bytes {
                     let end = self.start + wanted_bytes;
-                    self.lent = Lent::Window { end };
+                    self.lent = BorrowedFrame::Window { end };
                     return Ok(Received::Frame(header.kind));
                 }
             }
             let has_begun = self.start < self.end;
-            if has_begun && !patience.goes_on(wanted_bytes) {
+            if has_begun && !time_limit.is_in_time(wanted_bytes) {
                 return Err(ReceiveError::TooSlow);
             }
             if self.start + wanted_bytes > WINDOW_SIZE_BYTES {
@@ -168,14 +168,15 @@ impl Inbox {
         }
     }
 
-    /// The rest of a frame that has no room in the window, and no byte of the next one. The memory
-    /// is reserved at once and used as it is filled, so that a size alone costs none.
+    /// Receives the rest of a frame that does not fit the buffer, and no byte of the next one. The
+    /// address space is reserved at once and filled as bytes arrive, so that an announced size
+    /// alone uses no memory.
     #[cold]
     fn receive_large(
         &mut self,
         from: &mut impl Read,
         header: Header,
-        mut patience: Patience,
+        mut time_limit: FrameTimeLimit,
     ) -> Result<Received, ReceiveError> {
         let size_bytes = header.size_bytes;
         let more_bytes = size_bytes.saturating_sub(self.large.len());
@@ -190,7 +191,7 @@ impl Inbox {
         self.start = 0;
         self.end = 0;
         while filled_bytes < size_bytes {
-            if !patience.goes_on(size_bytes) {
+            if !time_limit.is_in_time(size_bytes) {
                 return Err(ReceiveError::TooSlow);
             }
             if filled_bytes == self.large.len() {
@@ -204,12 +205,12 @@ impl Inbox {
                 None => return Err(ReceiveError::TooSlow),
             }
         }
-        self.lent = Lent::Large { size_bytes };
+        self.lent = BorrowedFrame::Large { size_bytes };
         Ok(Received::Frame(header.kind))
     }
 }
 
-/// Reads once; `None`: nothing came for as long as a call may wait.
+/// Reads once; `None` if nothing arrived within the read timeout.
 fn read(from: &mut impl Read, to: &mut [u8]) -> Result<Option<usize>, ReceiveError> {
     loop {
         match from.read(to) {
@@ -232,7 +233,7 @@ mod tests {
         time: Duration::from_secs(9),
     };
 
-    /// Gives these pieces, one a call; an empty one is a time-out. Behind them, the end.
+    /// Reader that returns one piece per call; an empty piece is a timeout. Then the stream ends.
     struct Pieces(VecDeque<Vec<u8>>);
 
     impl Read for Pieces {
@@ -299,7 +300,7 @@ mod tests {
         }
     }
 
-    /// Promise: silence between frames is none of an error, and within one is; so is an end there.
+    /// Promise: silence or the end between frames is not an error, and within a frame it is.
     #[test]
     fn silence_and_ends_are_told_apart() {
         for size_bytes in [10, 100_000] {

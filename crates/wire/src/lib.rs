@@ -1,9 +1,9 @@
-//! Framed requests over TCP between processes, each of which proves that it knows a secret.
+//! Framed requests over TCP between processes that prove to each other that they know a secret.
 //!
-//! A [`Listener`] answers requests by a [`Service`], with a thread for each connection; a
-//! [`Connection`] asks, one request at a time or several before the first answer is waited for. A
-//! request is bytes, its answer is bytes: what they mean is the service's. The rules W1 to W15 are
-//! in `docs/wire.md`.
+//! A [`Listener`] answers requests by a [`Service`], with one thread per connection. A
+//! [`Connection`] sends requests, one at a time or several before it waits for the first reply.
+//! Requests and replies are bytes, which only the service interprets. The protocol is in
+//! `docs/reference/wire.md`.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -29,25 +29,26 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
-//! | `cluster` | [`ClusterTag`], [`Membership`]: the cluster that greetings compare |
-//! | `frame` | the header of frames |
-//! | `greeting` | the messages of a greeting |
-//! | `handshake` | who says what in a greeting, and what is proven by it |
-//! | `inbox`, `outbox` | frames from a socket, and into one |
-//! | `socket` | what all sockets here have set |
+//! | `cluster` | [`ClusterTag`], [`Membership`]: cluster that greetings compare |
+//! | `frame` | header of frames |
+//! | `greeting` | messages of a greeting |
+//! | `handshake` | sequence of a greeting, and its proofs |
+//! | `inbox`, `outbox` | receiving and sending frames |
+//! | `socket` | settings of all sockets |
 //! | `error` | [`WireError`] |
 //! | `listener` | [`Listener`]: an address, a secret, limits |
-//! | `server` | [`Server`]: who is let in, and the end |
-//! | `places` | how many connections there are, and who has to go for another one |
-//! | `host` | one connection on the server's side |
-//! | `connection` | [`Connection`]: the side that asks |
+//! | `server` | [`Server`]: accepts connections, and stops |
+//! | `connection_table` | number of connections, and which one is replaced |
+//! | `host` | server side of one connection |
+//! | `connection` | [`Connection`]: client side |
 
 #![forbid(unsafe_code)]
 
 mod cluster;
 mod connection;
+mod connection_table;
 mod error;
 mod frame;
 mod greeting;
@@ -56,7 +57,6 @@ mod host;
 mod inbox;
 mod listener;
 mod outbox;
-mod places;
 mod server;
 mod socket;
 

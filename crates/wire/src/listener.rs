@@ -1,4 +1,4 @@
-//! An address, a secret, and limits.
+//! Listening socket with its secret and limits.
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -9,34 +9,35 @@ use farleaf_fabric::tcp::{LocalSecret, ProtocolKey, Secret, local_secret_path};
 use crate::cluster::{ClusterTag, Membership};
 use crate::error::WireError;
 use crate::frame::FRAME_SIZE_BYTES_MAX;
-use crate::handshake::{PROTOCOL, TurnedAway, admit, key_of};
+use crate::handshake::{PROTOCOL, Rejection, admit, key_of};
 use crate::server::{Server, Service};
 
 /// Pause between two checks for incoming connections.
-const SOUND_OUT_REST: Duration = Duration::from_millis(5);
+const PROBE_PAUSE: Duration = Duration::from_millis(5);
 
-/// How a server listens.
+/// Options of a listener.
 #[derive(Clone, Debug)]
 pub struct ListenOptions {
-    /// Where; port 0 takes a free one.
+    /// Address to listen at; port 0 takes a free one.
     pub address: SocketAddr,
-    /// What who connects must prove to know. Without one, on a loopback address, the listener makes
-    /// one and leaves it where only programs of its user find it, which they do by themselves (W4).
+    /// Secret that clients must prove. Without one, a listener on a loopback address creates one
+    /// and stores it where only programs of its user find it, which then use it by default.
     pub secret: Option<Secret>,
-    /// The cluster that it belongs to: who expects another one is turned away (W16).
+    /// Cluster of the server: clients that expect another one are rejected.
     pub membership: Membership,
-    /// The most connections at a time, each of which has a thread (W14).
+    /// Largest number of concurrent connections, each of which has a thread.
     pub connection_count_max: usize,
-    /// The most bytes of a request, up to [`FRAME_SIZE_BYTES_MAX`](crate::FRAME_SIZE_BYTES_MAX).
+    /// Largest size of a request in bytes, up to
+    /// [`FRAME_SIZE_BYTES_MAX`](crate::FRAME_SIZE_BYTES_MAX).
     pub request_size_bytes_max: usize,
-    /// How long a frame that has begun may take, and a second more for each MiB of it; idle
-    /// connections may be so for ever (W12).
+    /// Longest time for a frame that has begun, plus a second per MiB of it. Idle connections have
+    /// no limit.
     pub frame_time_max: Duration,
 }
 
 impl ListenOptions {
-    /// At this address; 1024 connections; requests of up to 65 MiB, in which a value of 64 MiB has
-    /// room; 10 s for a frame.
+    /// Returns options for this address, with 1024 connections, requests of up to 65 MiB, which fit
+    /// a value of 64 MiB, and 10 s for a frame.
     pub fn at(address: SocketAddr) -> Self {
         Self {
             address,
@@ -49,7 +50,7 @@ impl ListenOptions {
     }
 }
 
-/// A socket that listens, and whom it will let in. Who connects before it serves waits.
+/// Listening socket that does not serve yet. Clients that connect meanwhile wait.
 #[derive(Debug)]
 pub struct Listener {
     pub(crate) socket: TcpListener,
@@ -61,7 +62,7 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Listens.
+    /// Binds the socket and listens.
     ///
     /// # Errors
     /// [`WireError::NeedsSecret`], [`DerivedKey`](WireError::DerivedKey),
@@ -81,7 +82,7 @@ impl Listener {
             (secret.clone(), None)
         } else {
             let (ip, port) = (address.ip(), address.port());
-            let left = LocalSecret::leave(PROTOCOL, ip, port);
+            let left = LocalSecret::create_file(PROTOCOL, ip, port);
             let (secret, kept) = left.map_err(|source| WireError::LocalSecret {
                 path: local_secret_path(PROTOCOL, ip, port),
                 source,
@@ -100,46 +101,47 @@ impl Listener {
         })
     }
 
-    /// Where it listens.
+    /// Returns the listener's address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// What who connects must prove to know: what it was given, or has made.
+    /// Returns the secret that clients must prove: the given one, or the one that the listener has
+    /// created.
     pub fn secret(&self) -> &Secret {
         &self.secret
     }
 
-    /// Greets whoever connects, for so long, and lets nobody in. The cluster that one of them
-    /// expected, which has proven to know the secret: this address had a server of it before.
+    /// Answers greetings for some time without admitting clients. Returns the cluster that an
+    /// authenticated client expected, if any: this address had a server of that cluster before.
     ///
     /// # Errors
-    /// [`WireError::Start`]: the socket cannot be waited for.
-    pub fn sound_out(&self, time: Duration) -> Result<Option<ClusterTag>, WireError> {
+    /// [`WireError::Start`]: waiting for connections failed.
+    pub fn detect_cluster(&self, time: Duration) -> Result<Option<ClusterTag>, WireError> {
         let address = self.address;
         let failed = |source| WireError::Start { address, source };
         let nobody = Membership::default();
         let until = Instant::now() + time;
         self.socket.set_nonblocking(true).map_err(failed)?;
-        while Instant::now() < until && nobody.mistaken_for().is_none() {
+        while Instant::now() < until && nobody.expected_by_peer().is_none() {
             match self.socket.accept() {
                 Ok((socket, _)) => {
-                    let greeted = socket.set_nonblocking(false).map_err(TurnedAway::from);
+                    let greeted = socket.set_nonblocking(false).map_err(Rejection::from);
                     let own = (self.options.request_size_bytes_max, &nobody);
-                    // What it is told is that it is not let in: it comes again.
+                    // The client is not welcomed, so it will connect again.
                     let _ = greeted.and_then(|()| admit(&socket, &self.key, own, || false));
                 }
-                Err(_) => std::thread::sleep(SOUND_OUT_REST),
+                Err(_) => std::thread::sleep(PROBE_PAUSE),
             }
         }
         self.socket.set_nonblocking(false).map_err(failed)?;
-        Ok(nobody.mistaken_for())
+        Ok(nobody.expected_by_peer())
     }
 
-    /// Answers requests by `service`, in threads of its own, until the server is stopped.
+    /// Answers requests by `service`, in its own threads, until the server is stopped.
     ///
     /// # Errors
-    /// [`WireError::Start`].
+    /// [`WireError::Start`]: a thread cannot be started.
     pub fn serve(self, service: Arc<dyn Service>) -> Result<Server, WireError> {
         Server::start(self, service)
     }

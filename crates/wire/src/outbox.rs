@@ -1,16 +1,16 @@
-//! Frames into a socket: header and payload by one system call, if there is room.
+//! Frames into a socket: header and payload by one system call, if the socket has space.
 
 use std::io::{self, IoSlice, Write};
 use std::time::Duration;
 
 use crate::frame::{Header, Kind};
-use crate::socket::{Patience, is_timeout};
+use crate::socket::{FrameTimeLimit, is_timeout};
 
-/// Sends one frame. An error says that not all of it was taken by the socket, so that the peer
-/// never has it whole (W9).
+/// Sends one frame. An error means that the socket did not take all of it, so that the peer never
+/// has the whole frame.
 ///
 /// # Errors
-/// `TimedOut`: the peer does not read, or too slowly (W12). Any other: the connection is gone.
+/// `TimedOut`: the peer does not read, or reads too slowly. Any other error: the connection failed.
 pub(crate) fn send(
     to: &mut impl Write,
     kind: Kind,
@@ -21,7 +21,7 @@ pub(crate) fn send(
     let header = Header { kind, size_bytes }.encode();
     let mut parts = [IoSlice::new(&header), IoSlice::new(payload)];
     let mut left = &mut parts[..];
-    let mut patience = Patience::new(time);
+    let mut time_limit = FrameTimeLimit::new(time);
     loop {
         match to.write_vectored(left) {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
@@ -33,7 +33,7 @@ pub(crate) fn send(
         if left.is_empty() {
             return Ok(());
         }
-        if !patience.goes_on(size_bytes) {
+        if !time_limit.is_in_time(size_bytes) {
             return Err(io::ErrorKind::TimedOut.into());
         }
     }
@@ -43,13 +43,14 @@ pub(crate) fn send(
 mod tests {
     use super::*;
 
-    /// Takes a few bytes at a time, of the first part that has any; now and then is interrupted.
-    struct Stubborn {
+    /// Writer that takes a few bytes at a time, of the first nonempty part, and sometimes is
+    /// interrupted.
+    struct PartialWriter {
         taken: Vec<u8>,
         call_count: usize,
     }
 
-    impl Write for Stubborn {
+    impl Write for PartialWriter {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             self.call_count += 1;
             if self.call_count.is_multiple_of(3) {
@@ -65,11 +66,11 @@ mod tests {
         }
     }
 
-    /// Promise: what a socket takes in pieces arrives whole, in order, once.
+    /// Promise: a frame that the socket takes in pieces arrives whole, in order, once.
     #[test]
     fn pieces_make_a_frame() {
         let payload: Vec<u8> = (0..100).collect();
-        let mut to = Stubborn {
+        let mut to = PartialWriter {
             taken: Vec::new(),
             call_count: 0,
         };
@@ -85,10 +86,10 @@ mod tests {
         }
     }
 
-    /// Takes one byte and then nothing in time.
-    struct Full(bool);
+    /// Writer that takes one byte and then times out.
+    struct StalledWriter(bool);
 
-    impl Write for Full {
+    impl Write for StalledWriter {
         fn write(&mut self, _: &[u8]) -> io::Result<usize> {
             let first = std::mem::replace(&mut self.0, true);
             if first {
@@ -103,11 +104,11 @@ mod tests {
         }
     }
 
-    /// Promise: a peer that does not read makes an error of its own.
+    /// Promise: a peer that does not read causes a specific error.
     #[test]
     fn a_peer_that_does_not_read_is_told() {
         let error = send(
-            &mut Full(false),
+            &mut StalledWriter(false),
             Kind::Request,
             b"x",
             Duration::from_secs(9),

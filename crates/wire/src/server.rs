@@ -1,4 +1,4 @@
-//! Who is let in, and the end.
+//! Accepting connections, and stopping the server.
 
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -9,25 +9,25 @@ use std::time::Duration;
 
 use farleaf_fabric::tcp::{LocalSecret, Warnings};
 
+use crate::connection_table::ConnectionTable;
 use crate::error::WireError;
 use crate::handshake::refuse;
-use crate::host::Terms;
+use crate::host::ServerContext;
 use crate::listener::Listener;
-use crate::places::Places;
 use crate::socket::set_write_time;
 
-/// How long the door stays shut when the system can open no connection.
-const REST_TIME: Duration = Duration::from_millis(10);
-/// How long somebody who is not let in has to take that down; there is room for it in his socket.
+/// Pause before the next accept if the system cannot open a connection.
+const ACCEPT_RETRY_PAUSE: Duration = Duration::from_millis(10);
+/// Longest time for sending a refusal; the socket's buffer has space for it.
 const REFUSAL_TIME: Duration = Duration::from_millis(10);
 
-/// What answers requests.
+/// Handler of requests.
 pub trait Service: Send + Sync {
-    /// Answers one request; `reply` is empty, and what is appended to it is the answer, of up to
+    /// Answers one request. `reply` is empty; the handler appends the reply, of up to
     /// [`FRAME_SIZE_BYTES_MAX`](crate::FRAME_SIZE_BYTES_MAX) bytes.
     ///
-    /// Requests of one connection are answered one after the other, in order; those of several at
-    /// the same time. The end of a server waits for the answers that are under way.
+    /// Requests of one connection are answered one after the other, in order; those of different
+    /// connections concurrently. Dropping the server waits for handlers that are running.
     fn answer(&self, request: &[u8], reply: &mut Vec<u8>);
 }
 
@@ -37,16 +37,16 @@ impl<S: Service + ?Sized> Service for Arc<S> {
     }
 }
 
-/// A server that runs. When it is dropped it has ended: nobody listens, all connections are shut
-/// down, and the service is not in use any more.
+/// Running server. When its drop returns, the socket is closed, all connections are shut down, and
+/// the service is no longer in use.
 #[derive(Debug)]
 pub struct Server {
     address: SocketAddr,
-    places: Arc<Places>,
-    /// The listening socket under another type, to be shut down by.
-    door: TcpStream,
-    porter: Option<JoinHandle<()>>,
-    /// The file goes when nobody listens any more.
+    connection_table: Arc<ConnectionTable>,
+    /// The listening socket, as a type that can be shut down.
+    listening_socket: TcpStream,
+    acceptor: Option<JoinHandle<()>>,
+    /// Removes the file when the server has ended.
     _local_secret: Option<LocalSecret>,
 }
 
@@ -54,110 +54,112 @@ impl Server {
     pub(crate) fn start(listener: Listener, service: Arc<dyn Service>) -> Result<Self, WireError> {
         let address = listener.address;
         let failed = |source| WireError::Start { address, source };
-        let door = listener.socket.try_clone().map_err(failed)?;
-        let places = Arc::new(Places::new(listener.options.connection_count_max));
-        let terms = Terms {
+        let listening_socket = listener.socket.try_clone().map_err(failed)?;
+        let connection_table =
+            Arc::new(ConnectionTable::new(listener.options.connection_count_max));
+        let context = ServerContext {
             key: listener.key,
             membership: listener.options.membership,
             request_size_bytes_max: listener.options.request_size_bytes_max,
             frame_time: listener.options.frame_time_max,
             warnings: Mutex::new(Warnings::new("connections turned away")),
         };
-        let porter = Porter {
+        let acceptor = Acceptor {
             socket: listener.socket,
-            places: Arc::clone(&places),
-            terms: Arc::new(terms),
+            connection_table: Arc::clone(&connection_table),
+            context: Arc::new(context),
             service,
         };
         let thread = thread::Builder::new().name("farleaf-wire".to_owned());
-        let porter = thread.spawn(move || porter.run()).map_err(failed)?;
+        let acceptor = thread.spawn(move || acceptor.run()).map_err(failed)?;
         Ok(Self {
             address,
-            places,
-            door: TcpStream::from(OwnedFd::from(door)),
-            porter: Some(porter),
+            connection_table,
+            listening_socket: TcpStream::from(OwnedFd::from(listening_socket)),
+            acceptor: Some(acceptor),
             _local_secret: listener.local_secret,
         })
     }
 
-    /// Where it listens.
+    /// Returns the server's address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Ends listening, and shuts down all connections; answers that are under way reach nobody.
-    /// What waits for threads is the drop.
+    /// Closes the listening socket, and shuts down all connections, so that clients do not get
+    /// replies to running requests. Does not wait for threads; the drop does.
     pub fn stop(&self) {
-        self.places.stop();
-        // Wakes who waits for a connection. It fails if it was done before.
-        let _ = self.door.shutdown(Shutdown::Both);
+        self.connection_table.stop();
+        // Wakes the accepting thread. Fails if it was done before.
+        let _ = self.listening_socket.shutdown(Shutdown::Both);
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
         self.stop();
-        if let Some(porter) = self.porter.take() {
-            // A panic was printed by who had it.
-            let _ = porter.join();
+        if let Some(acceptor) = self.acceptor.take() {
+            // The thread has already printed its panic.
+            let _ = acceptor.join();
         }
-        self.places.wait_for_all();
+        self.connection_table.wait_for_all();
     }
 }
 
-/// Who opens the door.
-struct Porter {
+/// Thread that accepts connections.
+struct Acceptor {
     socket: TcpListener,
-    places: Arc<Places>,
-    terms: Arc<Terms>,
+    connection_table: Arc<ConnectionTable>,
+    context: Arc<ServerContext>,
     service: Arc<dyn Service>,
 }
 
-impl Porter {
+impl Acceptor {
     fn run(self) {
         loop {
             let accepted = self.socket.accept();
-            if self.places.is_stopping() {
+            if self.connection_table.is_stopping() {
                 return;
             }
             match accepted {
-                Ok((socket, peer)) => self.let_in(socket, peer),
+                Ok((socket, peer)) => self.serve_connection(socket, peer),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {
                     tracing::debug!(%error, "cannot accept a connection");
-                    // Mostly: no descriptor is left. Somebody may have one who has not shown who he
-                    // is (W14), and gives it back meanwhile.
-                    self.places.make_room();
-                    thread::sleep(REST_TIME);
+                    // Usually the process has no free descriptor. Ending an unauthenticated
+                    // connection frees one.
+                    self.connection_table.end_unauthenticated();
+                    thread::sleep(ACCEPT_RETRY_PAUSE);
                 }
             }
         }
     }
 
-    fn let_in(&self, socket: TcpStream, peer: SocketAddr) {
+    fn serve_connection(&self, socket: TcpStream, peer: SocketAddr) {
         let socket = Arc::new(socket);
-        let Some(place) = self.places.take(&socket, peer) else {
-            return turn_away(&socket, "it has as many connections as it may have");
+        let Some(slot) = self.connection_table.take(&socket, peer) else {
+            return refuse_connection(&socket, "it has as many connections as it may have");
         };
-        let (terms, service) = (Arc::clone(&self.terms), Arc::clone(&self.service));
+        let (context, service) = (Arc::clone(&self.context), Arc::clone(&self.service));
         let own = Arc::clone(&socket);
         let thread = thread::Builder::new().name("farleaf-wire".to_owned());
         let started = thread.spawn(move || {
-            // The place is left when nothing else is held any more.
-            let place = place;
-            let (terms, service, own) = (terms, service, own);
-            terms.serve(&own, peer, &place, &*service);
-            drop((terms, service, own));
-            drop(place);
+            // Bound first, so that it is dropped last: the slot is free when everything else has
+            // been released.
+            let slot = slot;
+            let (context, service, own) = (context, service, own);
+            context.serve(&own, peer, &slot, &*service);
+            drop((context, service, own));
+            drop(slot);
         });
         if let Err(error) = started {
             tracing::warn!(%peer, %error, "turned away: no thread can be started");
-            turn_away(&socket, "it can start no thread");
+            refuse_connection(&socket, "it can start no thread");
         }
     }
 }
 
-fn turn_away(socket: &TcpStream, reason: &str) {
+fn refuse_connection(socket: &TcpStream, reason: &str) {
     if set_write_time(socket, REFUSAL_TIME).is_ok() {
         refuse(socket, reason);
     }

@@ -1,4 +1,4 @@
-//! What all sockets here have set, and how long a frame may take.
+//! Settings of all sockets, and time limits of frames.
 
 use std::io;
 use std::net::TcpStream;
@@ -6,18 +6,18 @@ use std::time::{Duration, Instant};
 
 use rustix::net::sockopt;
 
-/// W12: a frame that has begun takes no longer than its time and a second for each of these.
+/// A frame may take a second more for each of these many bytes.
 const SECOND_SIZE_BYTES: usize = 1 << 20;
 
-/// The kernel asks whether a peer that says nothing is still there (W13).
+/// Time without traffic after which the kernel probes the peer.
 const KEEP_ALIVE_IDLE: Duration = Duration::from_secs(30);
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(10);
 const KEEP_ALIVE_COUNT: u32 = 3;
 
-/// The shortest time limit that a socket takes as one.
+/// Shortest time that a socket accepts as a timeout.
 const TIME_MIN: Duration = Duration::from_millis(1);
 
-/// Nothing waits for more to be sent; vanished hosts are noticed.
+/// Disables Nagle's algorithm, and enables probes that detect vanished hosts.
 pub(crate) fn prepare(socket: &TcpStream) -> io::Result<()> {
     socket.set_nodelay(true)?;
     sockopt::set_socket_keepalive(socket, true)?;
@@ -26,17 +26,17 @@ pub(crate) fn prepare(socket: &TcpStream) -> io::Result<()> {
     Ok(sockopt::set_tcp_keepcnt(socket, KEEP_ALIVE_COUNT)?)
 }
 
-/// How long one call that reads may wait.
+/// Sets the timeout of one read call.
 pub(crate) fn set_read_time(socket: &TcpStream, time: Duration) -> io::Result<()> {
     socket.set_read_timeout(Some(time.max(TIME_MIN)))
 }
 
-/// How long one call that writes may wait.
+/// Sets the timeout of one write call.
 pub(crate) fn set_write_time(socket: &TcpStream, time: Duration) -> io::Result<()> {
     socket.set_write_timeout(Some(time.max(TIME_MIN)))
 }
 
-/// Whether a call has waited for as long as it may.
+/// Returns whether a call timed out.
 pub(crate) fn is_timeout(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -44,14 +44,14 @@ pub(crate) fn is_timeout(error: &io::Error) -> bool {
     )
 }
 
-/// Since when a frame is under way (W12). No clock is read for one that is there at once.
+/// Time limit of a frame in transit. Does not read the clock for a frame that is complete at once.
 #[derive(Debug)]
-pub(crate) struct Patience {
+pub(crate) struct FrameTimeLimit {
     time: Duration,
     begun_at: Option<Instant>,
 }
 
-impl Patience {
+impl FrameTimeLimit {
     pub(crate) fn new(time: Duration) -> Self {
         Self {
             time,
@@ -59,9 +59,10 @@ impl Patience {
         }
     }
 
-    /// A part of a frame of so many bytes is there, and not all of it. False: it takes too long.
+    /// Records that a frame has arrived in part, and returns whether it may continue; false if it
+    /// takes too long.
     #[cold]
-    pub(crate) fn goes_on(&mut self, frame_size_bytes: usize) -> bool {
+    pub(crate) fn is_in_time(&mut self, frame_size_bytes: usize) -> bool {
         let now = Instant::now();
         let begun_at = *self.begun_at.get_or_insert(now);
         let extra = Duration::from_secs((frame_size_bytes / SECOND_SIZE_BYTES) as u64);

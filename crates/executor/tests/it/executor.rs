@@ -1,4 +1,4 @@
-//! `Executor`: handles, detached tasks, tasks that spawn tasks, panics, drops.
+//! Tests of `Executor`: handles, detached tasks, tasks that spawn tasks, panics, drops.
 
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -41,7 +41,7 @@ fn tasks_of_different_types_finish_and_give_their_outputs() {
     assert_eq!(executor.run_until(text, || 0), Ok(String::from("text")));
 }
 
-/// Rule 6: the task's operation is not stopped half way.
+/// Promise: dropping a handle detaches its task; the task's operation runs to completion.
 #[test]
 fn dropping_a_handle_detaches_the_task() {
     let queue = Rc::new(FakeQueue::new(2));
@@ -131,7 +131,8 @@ fn dropping_the_executor_drops_its_tasks_and_tells_their_handles() {
     assert_eq!(other.run_until(started, || 0), Err(TaskLost));
 }
 
-/// Drivers nest: a task may run a set of its own, and its waiting does not count for the outer one.
+/// Promise: drivers nest. A task may run its own set, whose waiting does not count for the outer
+/// one.
 #[test]
 fn a_task_may_drive_a_set_of_its_own() {
     let log = Rc::new(RefCell::new(Vec::new()));

@@ -1,4 +1,4 @@
-//! A completion queue whose operations complete in random order, by seed.
+//! Completion queue whose operations complete in a random order that depends on a seed.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -35,7 +35,7 @@ impl FakeQueue {
         self.posted.borrow().len()
     }
 
-    /// Posts at once; the future waits for the completion.
+    /// Posts an operation at once; the future waits for its completion.
     pub(crate) fn post(&self) -> impl Future<Output = ()> + use<> {
         let operation = Rc::new(RefCell::new(Operation::default()));
         self.posted.borrow_mut().push(Rc::clone(&operation));
@@ -50,7 +50,7 @@ impl FakeQueue {
         })
     }
 
-    /// Completes between none and `count_max` random operations.
+    /// Completes between 0 and `count_max` random operations.
     pub(crate) fn poll(&self, count_max: usize) -> usize {
         let count = self.below(count_max + 1).min(self.posted_count());
         for _ in 0..count {

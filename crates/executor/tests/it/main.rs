@@ -1,4 +1,4 @@
-//! What the executor promises, seen from outside. See `fake_queue` for the other side.
+//! Tests of the executor's public guarantees; `fake_queue` simulates the fabric.
 
 #[cfg(not(loom))]
 mod executor;

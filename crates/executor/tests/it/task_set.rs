@@ -1,4 +1,4 @@
-//! `TaskSet`: completion, order, capacity, panics, drops.
+//! Tests of `TaskSet`: completion, order, capacity, panics, drops.
 
 use std::cell::{Cell, RefCell};
 use std::future::{pending, ready};
@@ -11,7 +11,8 @@ use farleaf_executor::{IdlePolicy, TaskSet, backoff, block_on, yield_now};
 
 use crate::fake_queue::FakeQueue;
 
-/// Holds a reference to its own frame over await points, which fails under Miri if it ever moves.
+/// Holds a reference to its own frame over await points, which fails under Miri if the frame ever
+/// moves.
 async fn round_trips(queue: &FakeQueue, task: usize, count: usize) -> (usize, usize) {
     let steps = Cell::new(0);
     let steps_seen = &steps;
@@ -56,7 +57,7 @@ fn run(seed: u64, capacity: usize, task_count: usize) -> Vec<usize> {
     order
 }
 
-/// Every task completes exactly once, with all its steps, whatever the order of completions.
+/// Promise: every task completes exactly once, with all its steps, in any order of completions.
 #[test]
 fn all_tasks_complete_under_random_completion_orders() {
     let (seeds, task_count) = if cfg!(miri) { (2, 60) } else { (50, 2000) };
@@ -72,7 +73,7 @@ fn all_tasks_complete_under_random_completion_orders() {
     }
 }
 
-/// Rule 4: the same completions give the same order of everything else.
+/// Promise: the same completions give the same order of everything else.
 #[test]
 fn equal_seeds_give_equal_runs() {
     let task_count = if cfg!(miri) { 40 } else { 1000 };
@@ -115,7 +116,8 @@ fn a_full_set_gives_the_future_back_unpolled() {
     none.drain(|| 0, |()| {});
 }
 
-/// Rule 5, for a panic at the first poll, at a later one, in `done` and in a destructor.
+/// Promise: a panic drops only its task: at the first poll, at a later one, in `done`, or in a
+/// destructor.
 #[test]
 fn a_panic_drops_its_task_and_leaves_the_set_usable() {
     struct PanicsWhenDropped(bool);
@@ -159,7 +161,7 @@ fn a_panic_drops_its_task_and_leaves_the_set_usable() {
     assert_eq!(outputs, [7, 7, 7]);
 }
 
-/// Dropping a set drops its pending futures, which may wake each other while they go.
+/// Promise: dropping a set drops its pending futures, which may wake each other meanwhile.
 #[test]
 fn dropping_a_set_drops_its_pending_futures() {
     struct Pending(Rc<Cell<u32>>, Rc<RefCell<Vec<std::task::Waker>>>);
@@ -191,7 +193,7 @@ fn dropping_a_set_drops_its_pending_futures() {
     assert_eq!(drop_count.get(), 4);
 }
 
-/// A task that waits for a lock does not slow down the ones that work: the thread never sleeps.
+/// Promise: a task that waits for a lock does not delay working ones; the thread never sleeps.
 #[test]
 fn a_task_that_backs_off_does_not_hold_up_the_others() {
     let queue = FakeQueue::new(3);
@@ -224,7 +226,8 @@ fn a_task_that_backs_off_does_not_hold_up_the_others() {
     );
 }
 
-/// A set whose tasks all wait for somebody outside sleeps, and still sees the release.
+/// Promise: if all tasks of a set wait for another thread, the set sleeps and still sees the
+/// release.
 #[test]
 fn a_set_of_waiters_sees_a_release_from_outside() {
     let mut turns = 0;

@@ -1,4 +1,4 @@
-//! Wakers that leave their thread, their task, their set.
+//! Tests of wakers that leave their thread, their task or their set.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -13,7 +13,7 @@ use farleaf_executor::{
     Executor, IdlePolicy, TaskSet, backoff, block_on, block_on_with_policy, yield_now,
 };
 
-/// Completes when somebody calls `fire`, from any thread.
+/// Future that completes when any thread calls `fire`.
 #[derive(Clone, Default)]
 struct Event(Arc<(AtomicBool, Mutex<Option<Waker>>)>);
 
@@ -39,7 +39,7 @@ impl Future for Event {
     }
 }
 
-/// Sleeps so long that a lost wake would show as a test that hangs.
+/// Returns a policy of such long sleeps that a lost wake makes the test hang.
 fn sleeper() -> IdlePolicy {
     let long = Duration::from_secs(10_001);
     IdlePolicy {
@@ -94,7 +94,7 @@ fn wakes_from_another_thread_end_the_sleep_of_block_on() {
     firing.join().expect("no panic");
 }
 
-/// A driver looks for wakes once more before it sleeps, whatever `poll_completions` counted.
+/// Promise: a driver checks for wakes again before it sleeps, whatever `poll_completions` returned.
 #[test]
 fn a_wake_that_is_not_counted_as_completion_is_not_slept_over() {
     let event = Event::default();
@@ -113,7 +113,7 @@ fn a_wake_that_is_not_counted_as_completion_is_not_slept_over() {
         .run_until(event.clone(), fire);
 }
 
-/// The inner driver's sleep uses up the unpark that was meant for the outer one's task.
+/// Promise: if a nested driver's sleep consumes the unpark for an outer task, that task still runs.
 #[test]
 fn a_nested_driver_does_not_swallow_the_wakes_of_the_outer_one() {
     let outer_event = Event::default();
@@ -137,7 +137,7 @@ fn a_nested_driver_does_not_swallow_the_wakes_of_the_outer_one() {
     assert!(set.is_empty());
 }
 
-/// Nobody wakes a task that backs off, so a policy of long sleeps must not apply to it.
+/// Promise: long sleeps of a policy do not apply to a task that backs off, which no wake ends.
 #[test]
 fn a_task_that_backs_off_is_not_slept_over() {
     let event = Event::default();
@@ -161,7 +161,7 @@ fn a_task_that_backs_off_is_not_slept_over() {
     assert!(turn_count > 12);
 }
 
-/// Gives its waker away at each poll, and completes at the second.
+/// Hands out its waker at each poll, and completes at the second.
 async fn give_waker(to: &RefCell<Vec<Waker>>) {
     let mut poll_count = 0;
     poll_fn(|context| {
@@ -213,7 +213,7 @@ fn many_wakes_of_one_task_poll_it_once() {
     assert_eq!(wakers.borrow().len(), 2);
 }
 
-/// Also after the executor's id went to another set, on this thread or on another one.
+/// Promise: a waker may outlive its set and thread, even if another set reuses the executor's id.
 #[test]
 fn a_waker_may_outlive_its_set_and_its_thread() {
     let waker = thread::spawn(|| {
@@ -244,13 +244,13 @@ fn a_waker_may_outlive_its_set_and_its_thread() {
     assert_eq!(wakers.borrow().len(), 10, "no task was polled again");
 }
 
-/// Ids are given back by threads that end, so many short threads do not use them up.
+/// Promise: ending threads release their ids, so many short threads do not exhaust them.
 #[test]
 fn ids_of_ended_threads_are_used_again() {
     let thread_count = if cfg!(miri) { 4 } else { 400 };
     for _ in 0..thread_count {
         let sets = move || {
-            // 8 spare ones a thread would be 65,000 ids after 400 threads with 200 sets each.
+            // With 8 unused ids kept per thread, 400 threads of 200 sets each would use 65,000 ids.
             let sets: Vec<_> = (0..if cfg!(miri) { 20 } else { 200 })
                 .map(|_| TaskSet::<std::future::Ready<()>>::with_capacity(1))
                 .collect();
@@ -317,7 +317,7 @@ fn block_on_polls_once_before_it_asks_for_completions_and_may_nest() {
     assert!(asked.load(Ordering::Relaxed) >= 3);
 }
 
-/// Futures that keep no waker are served too: the loop polls at every turn.
+/// Promise: `block_on` polls in every turn, so it serves futures that keep no waker.
 #[test]
 fn block_on_polls_again_without_a_wake() {
     let mut turn_count = 0;

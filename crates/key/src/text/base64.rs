@@ -5,7 +5,7 @@ use ::base64::{DecodeError, Engine as _};
 
 use super::error::{TextError, TextFault};
 
-/// Four characters for each three bytes, padded with `=`.
+/// Encodes each three bytes as four characters, padded with `=`.
 ///
 /// ```
 /// # use farleaf_key::text::to_base64;
@@ -15,8 +15,8 @@ pub fn to_base64(bytes: &[u8]) -> String {
     STANDARD.encode(bytes)
 }
 
-/// The bytes that [`to_base64`] wrote so. Other spellings are refused: without padding, with line
-/// breaks, or with bits in the last character that stand for nothing.
+/// Decodes text that [`to_base64`] wrote. Rejects other spellings: without padding, with line
+/// breaks, or with unused bits set in the last character.
 ///
 /// ```
 /// # use farleaf_key::text::from_base64;

@@ -1,46 +1,46 @@
-//! What can be wrong with text that stands for bytes.
+//! Errors of decoding text to bytes.
 
 use thiserror::Error;
 
-/// A text stands for no bytes.
+/// Error: a text is not a valid representation of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("character {}: {fault}", .char_index + 1)]
 pub struct TextError {
-    /// Which character it is, counted from 0 (the message counts from 1, as people do); the number
-    /// of characters, if it is one that is missing.
+    /// Index of the invalid character, from 0 (the message counts from 1); the number of characters
+    /// if one is missing.
     pub char_index: usize,
-    /// What is wrong there.
+    /// Reason why the text is invalid there.
     pub fault: TextFault,
 }
 
-/// Why a text stands for no bytes.
+/// Reason why a text is not a valid representation of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum TextFault {
-    /// A backslash and a character that means nothing behind one.
+    /// A backslash is followed by a character that is not an escape.
     #[error("no escape is called \\{}; there are \\\\, \\n, \\r, \\t and \\xNN", .found.escape_debug())]
     UnknownEscape {
-        /// What stands behind the backslash.
+        /// Character behind the backslash.
         found: char,
     },
     /// The text ends within an escape.
     #[error("the text ends within an escape; a backslash itself is \\\\")]
     UnfinishedEscape,
-    /// Not a digit of a hexadecimal number.
+    /// A character is not a hexadecimal digit.
     #[error("'{}' is no hexadecimal digit", .found.escape_debug())]
     NotHex {
-        /// What stands there.
+        /// Character found.
         found: char,
     },
-    /// An odd number of digits.
+    /// The number of hexadecimal digits is odd.
     #[error("a digit is missing: a byte is two hexadecimal digits")]
     HalfByte,
-    /// Not a character of Base64, or padding where there is none.
+    /// A character is not in the Base64 alphabet, or padding is misplaced.
     #[error("'{}' cannot stand here in Base64", .found.escape_debug())]
     NotBase64 {
-        /// What stands there.
+        /// Character found.
         found: char,
     },
-    /// Characters or padding of Base64 are missing at the end.
+    /// Base64 characters or padding are missing at the end.
     #[error("Base64 comes in groups of four characters, '=' included; the last is not whole")]
     UnfinishedBase64,
 }

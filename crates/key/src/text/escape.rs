@@ -1,8 +1,8 @@
-//! Byte strings as text that can be read and typed, with escapes for the rest.
+//! Byte strings as text that can be read and typed, with escapes for other bytes.
 //!
-//! Printable characters stand for themselves, those that are not ASCII for their bytes in UTF-8.
-//! The escapes are `\\`, `\n`, `\r`, `\t`, and `\xNN` for any byte. So what is shown has no line
-//! break and no tab, can be put between such, and can do nothing to a terminal.
+//! Printable characters represent themselves; non-ASCII characters represent their UTF-8 bytes. The
+//! escapes are `\\`, `\n`, `\r`, `\t`, and `\xNN` for any byte. So the text contains no line
+//! breaks, tabs or control characters that affect a terminal.
 
 use std::fmt::{self, Display, Write as _};
 use std::iter::once;
@@ -10,7 +10,7 @@ use std::iter::once;
 use super::error::{TextError, TextFault};
 use super::hex::{digit_value, digits};
 
-/// Shows a byte string with escapes, without a `String` between.
+/// Displays a byte string with escapes, without allocating a `String`.
 #[derive(Clone, Copy, Debug)]
 pub struct Escaped<'a>(pub &'a [u8]);
 
@@ -30,7 +30,7 @@ impl Display for Escaped<'_> {
     }
 }
 
-/// Whether it was shown as itself.
+/// Writes a character; returns whether it was written unescaped.
 fn write_char(
     formatter: &mut fmt::Formatter<'_>,
     character: char,
@@ -59,8 +59,8 @@ fn write_byte(formatter: &mut fmt::Formatter<'_>, byte: u8) -> fmt::Result {
     write!(formatter, "\\x{high}{low}")
 }
 
-/// Whether a character can be seen: what the standard library shows as itself. Combining
-/// characters can be where there is one before them to combine with.
+/// Returns whether a character is visible, as the standard library defines it. A combining
+/// character counts only behind a character that it can combine with.
 fn is_printable(character: char, is_behind_shown: bool) -> bool {
     if character.is_ascii() {
         return matches!(character, ' '..='~');
@@ -73,7 +73,7 @@ fn is_printable(character: char, is_behind_shown: bool) -> bool {
     str::from_utf8(&pair[..size_bytes]).is_ok_and(|pair| pair.escape_debug().eq(['a', character]))
 }
 
-/// A byte string as text, so that [`unescape`] gives it back.
+/// Formats a byte string as text that [`unescape`] converts back.
 ///
 /// ```
 /// # use farleaf_key::text::escape;
@@ -85,7 +85,7 @@ pub fn escape(bytes: &[u8]) -> String {
     Escaped(bytes).to_string()
 }
 
-/// The bytes that a text stands for.
+/// Converts escaped text to the bytes that it represents.
 ///
 /// ```
 /// # use farleaf_key::text::{TextFault, unescape};

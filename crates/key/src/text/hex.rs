@@ -4,12 +4,12 @@ use super::error::{TextError, TextFault};
 
 const DIGITS: [u8; 16] = *b"0123456789abcdef";
 
-/// The two digits of a byte, in lower case.
+/// Returns the two digits of a byte, in lower case.
 pub(super) fn digits(byte: u8) -> [char; 2] {
     [byte >> 4, byte & 0xf].map(|it| char::from(DIGITS[usize::from(it)]))
 }
 
-/// The number that a digit stands for, in lower or upper case.
+/// Returns the value of a digit in lower or upper case.
 pub(super) fn digit_value(char_index: usize, found: char) -> Result<u8, TextError> {
     match found.to_digit(16) {
         Some(value) => Ok(value as u8),
@@ -20,7 +20,7 @@ pub(super) fn digit_value(char_index: usize, found: char) -> Result<u8, TextErro
     }
 }
 
-/// Two digits in lower case for each byte.
+/// Formats each byte as two digits in lower case.
 ///
 /// ```
 /// # use farleaf_key::text::to_hex;
@@ -30,7 +30,7 @@ pub fn to_hex(bytes: &[u8]) -> String {
     bytes.iter().copied().flat_map(digits).collect()
 }
 
-/// The bytes for two digits each, in lower or upper case, with nothing between them.
+/// Decodes pairs of digits in lower or upper case, with nothing between them.
 ///
 /// ```
 /// # use farleaf_key::text::from_hex;

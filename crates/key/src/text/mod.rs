@@ -1,7 +1,7 @@
-//! Byte strings as text, for people: with escapes, in hex and in Base64.
+//! Byte strings as readable text: escaped, hexadecimal or Base64.
 //!
-//! Each of the three is exact: reading what was written gives the same bytes. What cannot be read
-//! is a [`TextError`] that says at which character.
+//! All three conversions are exact: decoding encoded text returns the same bytes. Text that cannot
+//! be decoded returns a [`TextError`] that names the character.
 
 mod base64;
 mod error;

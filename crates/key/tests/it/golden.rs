@@ -1,12 +1,12 @@
-//! The bytes themselves, which lie in tables and must not change.
+//! Golden bytes, which are stored in tables and must not change.
 
 use std::fmt::Debug;
 
 use farleaf_key::text::from_hex;
 use farleaf_key::{AsKey, Key, Value, decode_key, decode_value, encode_key, encode_value};
 
-/// A key has these bytes, as the last component and as one that is followed by another, and is
-/// read from them.
+/// Checks that a key has these bytes, as the last component and followed by another, and decodes
+/// from them.
 #[track_caller]
 fn key<K: Key + Debug>(key: &impl AsKey<K>, last: &str, inner: &str) {
     let [last, inner] = [last, inner].map(|it| from_hex(&it.replace(' ', "")).unwrap());
@@ -21,7 +21,7 @@ fn key<K: Key + Debug>(key: &impl AsKey<K>, last: &str, inner: &str) {
     );
 }
 
-/// Integers: big-endian, the sign bit of signed ones turned over.
+/// Integers are big-endian, with the sign bit of signed ones inverted.
 #[test]
 fn integer_keys() {
     key::<u8>(&0x12, "12", "12");
@@ -45,7 +45,7 @@ fn integer_keys() {
     key::<i128>(&-1, text, text);
 }
 
-/// Floats: in total order.
+/// Floats sort in total order.
 #[test]
 fn float_keys() {
     key::<f32>(&1.0, "bf800000", "bf800000");
@@ -63,7 +63,7 @@ fn float_keys() {
     );
 }
 
-/// The other types of few bytes.
+/// Checks the other types of few bytes.
 #[test]
 fn small_keys() {
     key::<bool>(&false, "00", "00");
@@ -76,7 +76,7 @@ fn small_keys() {
     key::<[u8; 3]>(b"\x00a\xff", "0061ff", "0061ff");
 }
 
-/// Strings: as they are at the end, escaped and terminated before others.
+/// Strings are plain at the end, escaped and terminated before others.
 #[test]
 fn string_keys() {
     key::<String>(&"user:1", "757365723a31", "757365723a31 0001");
@@ -86,7 +86,7 @@ fn string_keys() {
     key::<Vec<u8>>(b"", "", "0001");
 }
 
-/// Options and tuples.
+/// Checks options and tuples.
 #[test]
 fn compound_keys() {
     key::<Option<u8>>(&None::<u8>, "00", "00");
@@ -109,7 +109,7 @@ fn compound_keys() {
     );
 }
 
-/// A value has these bytes, and is read from them.
+/// Checks that a value has these bytes, and decodes from them.
 #[track_caller]
 fn value<V: Value + PartialEq + Debug>(value: &V, bytes: &str) {
     let bytes = from_hex(&bytes.replace(' ', "")).unwrap();
@@ -117,7 +117,7 @@ fn value<V: Value + PartialEq + Debug>(value: &V, bytes: &str) {
     assert_eq!(decode_value::<V>(&bytes).as_ref(), Ok(value));
 }
 
-/// Values: little-endian, and otherwise as they are.
+/// Values are little-endian, and otherwise plain.
 #[test]
 fn values() {
     value::<u8>(&0x12, "12");

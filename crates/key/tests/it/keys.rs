@@ -1,4 +1,4 @@
-//! What every key type promises: order, exact and canonical decoding, in both forms.
+//! Promises of every key type: order, exact and canonical decoding, in both forms.
 
 use std::cmp::Ordering;
 use std::fmt::Debug;
@@ -10,7 +10,7 @@ use proptest::test_runner::TestCaseError;
 use crate::model_order::ModelOrder;
 use crate::strategies::{self as s, Damage};
 
-/// The inner form of a key, seen as a key of its own.
+/// Inner form of a key, as a key of its own.
 #[derive(Debug)]
 struct Inner<K>(K);
 
@@ -34,7 +34,7 @@ impl<K: ModelOrder> ModelOrder for Inner<K> {
 
 type Checked = Result<(), TestCaseError>;
 
-/// Two keys of one type are ordered as their bytes are, and each comes back.
+/// Checks that two keys of one type sort as their bytes do, and that each decodes to itself.
 fn check_order<K: Key + ModelOrder + Debug>(one: &K, other: &K) -> Checked {
     let bytes = encode_key::<K>(one)?;
     let other_bytes = encode_key::<K>(other)?;
@@ -57,7 +57,7 @@ fn check_order<K: Key + ModelOrder + Debug>(one: &K, other: &K) -> Checked {
     Ok(())
 }
 
-/// The first of the promises at [`Key`]: different keys differ in their inner form at a byte that
+/// Checks the first requirement of [`Key`]: the inner forms of different keys differ at a byte that
 /// both have, where the lesser key has the lesser byte.
 fn check_inner_order<K: Key + ModelOrder + Debug>(one: &K, other: &K) -> Checked {
     let [mut bytes, mut other_bytes] = [Vec::new(), Vec::new()];
@@ -77,8 +77,8 @@ fn check_inner_order<K: Key + ModelOrder + Debug>(one: &K, other: &K) -> Checked
     Ok(())
 }
 
-/// Bytes are no key, or are those of the key that is read from them; and what is said of where
-/// they are wrong is a place among them. The reader takes no more than the inner form.
+/// Checks that bytes are rejected, or are the encoding of the decoded key, and that errors name a
+/// place among them. The reader takes no more than the inner form.
 fn check_canonical<K: Key + Debug>(key: &K, damage: &Damage) -> Checked {
     let damaged = damage.apply(encode_key::<K>(key)?);
     match decode_key::<K>(&damaged) {
@@ -100,7 +100,7 @@ fn check_canonical<K: Key + Debug>(key: &K, damage: &Damage) -> Checked {
     Ok(())
 }
 
-/// One test for each type, of all promises.
+/// One test of all promises for each type.
 macro_rules! promises {
     ($($name:ident: $key:ty = $strategy:expr;)+) => {
         proptest! {$(
@@ -180,9 +180,8 @@ promises! {
     ));
 }
 
-/// All byte strings of up to four bytes over the bytes that matter, as a component that is
-/// followed by another: their order is that of the pairs, all against all. What random pairs might
-/// miss, this does not.
+/// Compares all byte strings of up to four bytes over the relevant bytes, followed by another
+/// component, with each other. Finds what random pairs might miss.
 #[test]
 fn every_short_string_sorts_before_what_follows() {
     let alphabet = [0x00, 0x01, 0x02, 0xfe, 0xff];

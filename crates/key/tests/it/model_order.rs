@@ -1,8 +1,8 @@
-//! The order that keys should have, said without any encoding.
+//! Expected order of keys, defined without any encoding.
 
 use std::cmp::Ordering;
 
-/// A total order. Equal is what is the same key.
+/// Total order in which equal means the same key.
 pub(crate) trait ModelOrder {
     fn model_order(&self, other: &Self) -> Ordering;
 }

@@ -1,4 +1,4 @@
-//! Ranges hold exactly what they say.
+//! Ranges contain exactly the documented keys.
 
 use std::ops::Bound;
 
@@ -15,8 +15,8 @@ fn three() -> impl Strategy<Value = Three> {
 }
 
 proptest! {
-    /// A byte string is in the range of a prefix if and only if it begins with it; of random
-    /// strings, and of such as are the prefix with something behind.
+    /// A byte string is in the range of a prefix if and only if it begins with it; for random
+    /// strings, and for the prefix with an extension.
     #[test]
     fn prefix_ranges_are_exact(prefix in s::bytes(), other in s::bytes(), more in s::bytes()) {
         let range = prefix_range(&prefix);
@@ -26,8 +26,8 @@ proptest! {
         prop_assert!(!range.is_empty());
     }
 
-    /// The end of a prefix's range is the first string behind: it does not begin with the prefix,
-    /// and whatever is before it and not before the prefix does.
+    /// The end of a prefix's range is the first string behind it: it does not begin with the
+    /// prefix, and every string from the prefix to before the end does.
     #[test]
     fn ends_of_prefix_ranges_are_least(prefix in s::bytes()) {
         let range = prefix_range(&prefix);
@@ -43,7 +43,7 @@ proptest! {
         }
     }
 
-    /// Nothing is between a string and its successor.
+    /// No string is between a string and its successor.
     #[test]
     fn nothing_is_before_a_successor(string in s::bytes(), other in s::bytes()) {
         let next = successor(&string);
@@ -63,7 +63,7 @@ proptest! {
         prop_assert!(range.contains(&bytes));
     }
 
-    /// A key is in a typed range if and only if Rust's range of the same bounds has it.
+    /// A key is in a typed range if and only if Rust's range of the same bounds contains it.
     #[test]
     fn typed_ranges_are_exact(start in three(), end in three(), key in three()) {
         let bytes = encode_key::<Three>(&key)?;
@@ -81,8 +81,8 @@ proptest! {
     }
 }
 
-/// Prefixes of one to seven components of eight: each has the key that it is of, and not one that
-/// differs in the last component of the prefix.
+/// Prefixes of one to seven components of eight contain their key, and no key that differs in the
+/// last component of the prefix.
 #[test]
 fn prefixes_of_every_number_of_components() -> Result<(), KeyTooLong> {
     let key = encode_key::<Eight>(&(true, true, b"\0", true, true, true, true, true))?;
@@ -109,7 +109,7 @@ fn prefixes_of_every_number_of_components() -> Result<(), KeyTooLong> {
     Ok(())
 }
 
-/// Bounds that are longer than a key are refused, as are prefixes.
+/// Bounds and prefixes that are longer than a key are rejected.
 #[test]
 fn bounds_that_are_no_keys_are_refused() {
     let long = "a".repeat(4097);
@@ -119,8 +119,8 @@ fn bounds_that_are_no_keys_are_refused() {
     assert_eq!(range, Err(KeyTooLong { size_bytes: 4099 }));
 }
 
-/// Prefixes and ranges that are borrowed are ranges, too; a range whose end is not behind its start
-/// is empty.
+/// Borrowed prefixes and ranges are ranges, too; a range whose end is not behind its start is
+/// empty.
 #[test]
 fn ranges_of_ranges() -> Result<(), KeyTooLong> {
     let range = |range: &dyn AsRange<(u8, String)>| range.byte_range();

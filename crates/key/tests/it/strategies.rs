@@ -1,9 +1,9 @@
-//! Keys that are likely to come near each other: few bytes, at the edges of what there is.
+//! Keys that are often close to each other: few bytes, at the limits.
 
 use proptest::prelude::*;
 use proptest::sample::select;
 
-/// Bytes that mean something to the encodings, and others.
+/// Bytes with a meaning in the encodings, and others.
 pub(crate) fn byte() -> impl Strategy<Value = u8> {
     prop_oneof![
         4 => select(vec![0, 1, 2, b'a', b'b', 0x7f, 0x80, 0xc3, 0xa9, 0xfe, 0xff]),
@@ -41,7 +41,7 @@ pub(crate) fn string() -> impl Strategy<Value = String> {
     prop::collection::vec(character(), 0..5).prop_map(|it| it.into_iter().collect())
 }
 
-/// Numbers whose bytes are such as of [`byte`].
+/// Numbers with bytes from [`byte`].
 pub(crate) fn array<const N: usize>() -> impl Strategy<Value = [u8; N]> {
     prop_oneof![
         [(); N].map(|()| byte().boxed()),
@@ -64,7 +64,7 @@ macro_rules! numbers {
 
 numbers!(u8 1, u16 2, u32 4, u64 8, u128 16, i8 1, i16 2, i32 4, i64 8, i128 16);
 
-/// Floats of all kinds: every class and sign, NaNs with any payload, and numbers of each.
+/// Floats of all kinds: every class and sign, NaNs with any payload, and ordinary numbers.
 pub(crate) fn f32() -> impl Strategy<Value = f32> {
     let edges = vec![
         0.0,
@@ -90,7 +90,7 @@ pub(crate) fn f32() -> impl Strategy<Value = f32> {
     ]
 }
 
-/// As [`f32`].
+/// Floats as in [`f32`].
 pub(crate) fn f64() -> impl Strategy<Value = f64> {
     let edges = vec![
         0.0,
@@ -116,14 +116,14 @@ pub(crate) fn f64() -> impl Strategy<Value = f64> {
     ]
 }
 
-/// Nothing, rather often.
+/// Options that are often `None`.
 pub(crate) fn option<T: std::fmt::Debug>(
     some: impl Strategy<Value = T>,
 ) -> impl Strategy<Value = Option<T>> {
     prop::option::weighted(0.7, some)
 }
 
-/// A change of encoded bytes: of one byte, of their number, or none of what they were.
+/// Change of encoded bytes: of one byte, of their number, or of all.
 #[derive(Clone, Debug)]
 pub(crate) enum Damage {
     Replace {
@@ -157,7 +157,7 @@ pub(crate) fn damage() -> impl Strategy<Value = Damage> {
 }
 
 impl Damage {
-    /// The bytes with the change.
+    /// Applies the change to the bytes.
     pub(crate) fn apply(&self, mut bytes: Vec<u8>) -> Vec<u8> {
         match self {
             Self::Replace { place, byte } => {

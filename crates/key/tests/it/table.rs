@@ -1,4 +1,4 @@
-//! The crate as a typed table uses it: over a map of byte strings, without telling it types.
+//! Use of the crate as in a typed table: over a map of byte strings, without type annotations.
 
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
@@ -13,7 +13,7 @@ use crate::strategies as s;
 
 type Failure = Box<dyn std::error::Error>;
 
-/// A typed table over byte strings.
+/// Typed table over byte strings.
 struct Table<K, V> {
     records: BTreeMap<Vec<u8>, Vec<u8>>,
     types: PhantomData<(K, V)>,
@@ -51,7 +51,7 @@ impl<K: Key, V: Value> Table<K, V> {
     }
 }
 
-/// Keys and values are given as they are at hand: borrowed, in pieces, as literals.
+/// Keys and values can be borrowed, composed of components, or literals.
 #[test]
 fn lookups_know_their_types_from_the_table() -> Result<(), Failure> {
     let mut names = Table::<String, u64>::new();
@@ -86,9 +86,9 @@ fn lookups_know_their_types_from_the_table() -> Result<(), Failure> {
     Ok(())
 }
 
-/// A byte of a table with keys of another type is an error that can be told to people.
+/// Bytes of a table with keys of another type return an error with a readable message.
 #[test]
-fn another_type_is_told() -> Result<(), Failure> {
+fn another_type_returns_an_error() -> Result<(), Failure> {
     let mut names = Table::<String, u32>::new();
     names.put("\u{e9}", &1)?;
     let others = Table::<u32, u32> {
@@ -105,7 +105,7 @@ fn another_type_is_told() -> Result<(), Failure> {
 }
 
 proptest! {
-    /// A scan gives the records of a map with the same keys, in its order.
+    /// A scan returns the records of a map with the same keys, in its order.
     #[test]
     fn scans_are_in_the_order_of_the_keys(
         records in prop::collection::btree_map(

@@ -1,4 +1,4 @@
-//! Bytes as text, and back.
+//! Conversion of bytes to text and back.
 
 use farleaf_key::text::{
     TextError, TextFault, escape, from_base64, from_hex, to_base64, to_hex, unescape,
@@ -11,7 +11,7 @@ fn error(char_index: usize, fault: TextFault) -> TextError {
     TextError { char_index, fault }
 }
 
-/// Pieces of text that mean something to the readers.
+/// Pieces of text with a meaning to the decoders.
 fn tricky_text() -> impl Strategy<Value = String> {
     let pieces = [
         "\\", "x", "n", "4", "f", "G", "=", "A", "/", "\u{e9}", "\u{301}", "\0", " ",
@@ -20,8 +20,8 @@ fn tricky_text() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    /// What is written is read as the same bytes; of bytes, and of strings with characters of
-    /// every kind.
+    /// Encoded text decodes to the same bytes; for bytes, and for strings with all kinds of
+    /// characters.
     #[test]
     fn text_is_exact(bytes in s::bytes(), string in any::<String>(), tricky in tricky_text()) {
         for bytes in [&bytes[..], string.as_bytes(), tricky.as_bytes()] {
@@ -31,7 +31,7 @@ proptest! {
         }
     }
 
-    /// What is shown has no control character.
+    /// Escaped text has no control characters.
     #[test]
     fn shown_text_is_harmless(bytes in s::bytes(), string in any::<String>()) {
         for bytes in [&bytes[..], string.as_bytes()] {
@@ -39,8 +39,8 @@ proptest! {
         }
     }
 
-    /// Text of people is read or refused with a place in it, and read text in Base64 is the one
-    /// way to write its bytes; in hex it is but for the case.
+    /// Any text is decoded, or rejected with a place in it. Decoded Base64 text is the only
+    /// encoding of its bytes; hex text is, except for the case of letters.
     #[test]
     fn any_text_is_read_or_refused(text in prop_oneof![tricky_text(), any::<String>()]) {
         let char_count = text.chars().count();
@@ -59,7 +59,7 @@ proptest! {
     }
 }
 
-/// What is shown as itself and what is not.
+/// Tests which characters are escaped.
 #[test]
 fn escapes_are_as_documented() {
     let all_ascii: Vec<u8> = (0x20..0x7f).filter(|byte| *byte != b'\\').collect();
@@ -72,12 +72,12 @@ fn escapes_are_as_documented() {
         escape("\u{e9}\u{20ac}\u{1f980}".as_bytes()),
         "\u{e9}\u{20ac}\u{1f980}"
     );
-    // Control characters beyond ASCII, a change of direction, and a space without width.
+    // Control characters beyond ASCII, a change of direction, and a zero-width space.
     assert_eq!(
         escape("\u{85}\u{202e}\u{200b}".as_bytes()),
         r"\xc2\x85\xe2\x80\xae\xe2\x80\x8b"
     );
-    // A combining accent needs a letter before it that is shown.
+    // A combining accent must follow an unescaped letter.
     assert_eq!(escape("e\u{301}".as_bytes()), "e\u{301}");
     assert_eq!(escape("\u{301}\n\u{301}".as_bytes()), r"\xcc\x81\n\xcc\x81");
     // Half a character, before a whole one.
@@ -85,7 +85,7 @@ fn escapes_are_as_documented() {
     assert_eq!(unescape(r"\x61\x6A\x6a"), Ok(b"ajj".to_vec()));
 }
 
-/// What cannot be read is told by the character.
+/// Errors name the invalid character.
 #[test]
 fn faults_in_escapes_have_their_places() {
     let unknown = |found| TextFault::UnknownEscape { found };
@@ -108,7 +108,7 @@ fn faults_in_escapes_have_their_places() {
     );
 }
 
-/// Hex is lower case, is read in either, and tells the character that is none of it.
+/// Hex is written in lower case and read in either; errors name the invalid character.
 #[test]
 fn hex_is_as_documented() {
     assert_eq!(to_hex(&[0x00, 0x9a, 0xff]), "009aff");
@@ -133,7 +133,8 @@ fn hex_is_as_documented() {
     );
 }
 
-/// Base64 is that of RFC 4648, by its test vectors, with padding, and in one way only.
+/// Base64 follows RFC 4648, according to its test vectors, with padding, and with a single
+/// spelling.
 #[test]
 fn base64_is_as_documented() {
     let vectors = [

@@ -1,4 +1,4 @@
-//! What every value type promises.
+//! Promises of every value type.
 
 use std::borrow::Cow;
 use std::fmt::Debug;
@@ -12,8 +12,8 @@ use proptest::test_runner::TestCaseError;
 use crate::model_order::ModelOrder;
 use crate::strategies::{self as s, Damage};
 
-/// A value comes back, whether its bytes are lent or given; and changed bytes are no value, or
-/// those of the one that is read.
+/// Checks that a value decodes from borrowed and owned bytes, and that changed bytes are rejected
+/// or are the encoding of the decoded value.
 fn check<V: Value + ModelOrder + Debug>(value: &V, damage: &Damage) -> Result<(), TestCaseError> {
     let bytes = encode_value::<V>(value)?;
     let lent = decode_value::<V>(&bytes[..])?;
@@ -67,7 +67,7 @@ promises! {
     options_of_options: Option<Option<bool>> = s::option(s::option(any::<bool>()));
 }
 
-/// What is borrowed has the bytes of what it stands for, and is not copied.
+/// Borrowed values have the bytes of their owned equivalents, and are not copied.
 #[test]
 fn borrowed_values_are_not_copied() -> Result<(), ValueTooLong> {
     let text = "text".to_owned();
@@ -87,7 +87,7 @@ fn borrowed_values_are_not_copied() -> Result<(), ValueTooLong> {
     Ok(())
 }
 
-/// Bytes that are given away become the value without a copy.
+/// Owned bytes become the value without a copy.
 #[test]
 fn given_bytes_are_not_copied() {
     let bytes = b"some text".to_vec();
@@ -98,7 +98,7 @@ fn given_bytes_are_not_copied() {
     assert_eq!(bytes.as_ptr(), place);
 }
 
-/// A value may have as many bytes as it may have, and not one more.
+/// A value may have exactly the maximum size.
 #[test]
 fn the_limit_is_exact() {
     let mut bytes = vec![0; VALUE_SIZE_BYTES_MAX];
@@ -126,7 +126,7 @@ fn the_limit_is_exact() {
     );
 }
 
-/// Faults are told with their places.
+/// Errors name the place of the fault.
 #[test]
 fn faults_have_their_places() {
     let error = decode_value::<Option<bool>>(&[1, 2]).unwrap_err();

@@ -1,4 +1,4 @@
-//! Many connections, and too many (W14).
+//! Many connections, and more than the limit.
 
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use crate::parties::{
     Mirror, check, connect, connect_options, dial, has_ended, listen_options, mirror, serve,
 };
 
-/// Connects once somebody has gone, which the server may not have noticed yet.
+/// Connects after a connection has ended, which the server may not have noticed yet.
 fn connect_when_there_is_room(server: &Server) -> Connection {
     let address = server.address().to_string();
     let start = Instant::now();
@@ -22,7 +22,7 @@ fn connect_when_there_is_room(server: &Server) -> Connection {
     }
 }
 
-/// Many connections at once have their own answers, each in its order.
+/// Promise: many concurrent connections get their own replies, each in order.
 #[test]
 fn many_at_once() {
     let server = mirror();
@@ -42,7 +42,8 @@ fn many_at_once() {
     });
 }
 
-/// One more than there may be is told so; when one has gone there is room again.
+/// Promise: a connection beyond the limit is refused with a reason; when another one has ended, a
+/// new one is admitted.
 #[test]
 fn one_too_many_is_told() {
     let mut options = listen_options();
@@ -60,7 +61,7 @@ fn one_too_many_is_told() {
     three.iter_mut().for_each(check);
 }
 
-/// Strangers that say nothing keep nobody out: the oldest of them goes.
+/// Promise: silent unauthenticated connections block no clients: the oldest of them is replaced.
 #[test]
 fn strangers_keep_nobody_out() {
     let mut options = listen_options();

@@ -1,4 +1,4 @@
-//! Greetings: who is let in, and what others are told.
+//! Greetings: which clients are admitted, and the errors of others.
 
 use std::io::{Read, Write};
 use std::net::SocketAddr;
@@ -22,7 +22,7 @@ fn refused(address: &str, options: &ConnectOptions) -> WireError {
     error
 }
 
-/// A wrong secret is told after a second, to him alone (W8).
+/// Promise: a wrong secret is refused after a second, without delaying other clients.
 #[test]
 fn a_wrong_secret_is_told_after_a_second() {
     let server = mirror();
@@ -39,7 +39,7 @@ fn a_wrong_secret_is_told_after_a_second() {
     check(&mut own);
 }
 
-/// Only the secret itself opens a door, and is asked for by one (W1).
+/// Promise: derived keys do not open connections, and listeners do not accept them as their secret.
 #[test]
 fn derived_keys_open_nothing() {
     let text = secret().derived_text(Rights::Write).expect("derived");
@@ -57,8 +57,8 @@ fn derived_keys_open_nothing() {
     assert!(matches!(error, WireError::DerivedKey { .. }), "{error}");
 }
 
-/// A listener on loopback without a secret leaves one for programs of its user, as long as it is
-/// there; it is not that of a memory node's port (W4).
+/// Promise: a listener on loopback without a secret stores one for programs of its user, as long as
+/// it exists; the secret is not that of a memory node's port.
 #[test]
 fn a_secret_is_left_on_loopback() {
     let address = SocketAddr::from(([127, 0, 0, 1], 0));
@@ -83,7 +83,7 @@ fn a_secret_is_left_on_loopback() {
     assert!(matches!(error, WireError::Connect { .. }), "{error}");
 }
 
-/// Where other hosts can connect a secret must be given; who has none is told so (W4).
+/// Promise: a listener that other hosts can reach needs a secret; one without gets an error.
 #[test]
 fn no_secret_is_told() {
     let everywhere = SocketAddr::from(([0, 0, 0, 0], 0));
@@ -96,7 +96,7 @@ fn no_secret_is_told() {
     assert!(matches!(error, WireError::NoSecret { .. }), "{error}");
 }
 
-/// An address that is taken, one at which nobody listens, and a name that is none are told.
+/// Promise: an address in use, one without a listener, and an invalid name are reported.
 #[test]
 fn addresses_are_told() {
     let server = mirror();
@@ -113,7 +113,7 @@ fn addresses_are_told() {
     }
 }
 
-/// Whoever does not know the secret is not taken for the server, and is asked nothing (W5).
+/// Promise: a server that does not know the secret is detected, and gets no request.
 #[test]
 fn an_impostor_is_found_out() {
     let (address, thread) = impostor(|mut socket| {
@@ -121,7 +121,8 @@ fn an_impostor_is_found_out() {
         let challenge = message(2, 1000, &[9; 32]);
         socket.write_all(&challenge).expect("connected");
         let proof = hear(&mut socket);
-        // The client's own proof is none of the server's, nor is one under another secret.
+        // Neither the client's own proof nor a proof with another secret is a valid proof of the
+        // server.
         socket
             .write_all(&message(4, 0, &proof[16..48]))
             .expect("connected");
@@ -133,8 +134,8 @@ fn an_impostor_is_found_out() {
     thread.join().expect("it played");
 }
 
-/// What was listened to is worth nothing on another connection, nor is a proof under the same
-/// secret for another protocol (W5).
+/// Promise: a recorded greeting is useless on another connection, and so is a proof with the same
+/// secret for another protocol.
 #[test]
 fn a_recorded_proof_is_worth_nothing() {
     let server = mirror();
@@ -161,7 +162,7 @@ fn a_recorded_proof_is_worth_nothing() {
     assert!(refusal(&hear(&mut socket)).contains("wrong secret"));
 }
 
-/// Other versions are told on both sides, with both numbers (W3).
+/// Promise: another version is reported on both sides, with both numbers.
 #[test]
 fn versions_are_told() {
     let server = mirror();
@@ -202,14 +203,14 @@ fn versions_are_told() {
         refusal[48..48 + said.len()].copy_from_slice(said);
         socket.write_all(&refusal).expect("connected");
     });
-    // Both versions are said once.
+    // The message names both versions only once.
     let text = refused(&address, &connect_options()).to_string();
     assert_eq!(text.matches("version 9").count(), 1, "{text}");
     thread.join().expect("it played");
 }
 
-/// Garbage in the place of a greeting is answered at once, by either side, with what it was; so is
-/// a message that is out of order. The server goes on (W2).
+/// Promise: either side answers invalid bytes instead of a greeting at once and quotes them, and
+/// also rejects a message out of order. The server continues to serve.
 #[test]
 fn garbage_before_the_greeting_is_told() {
     let server = mirror();
@@ -243,8 +244,8 @@ fn garbage_before_the_greeting_is_told() {
     check(&mut connect(&server));
 }
 
-/// Who does not greet is hung up on after 5 seconds; a server that does not, after the client's
-/// own time (W7).
+/// Promise: a client that sends no greeting is disconnected after 5 seconds; a client waits for the
+/// server's greeting for its own timeout.
 #[test]
 fn silence_in_a_greeting_ends() {
     let server = mirror();
@@ -274,9 +275,9 @@ fn silence_in_a_greeting_ends() {
     check(&mut connect(&server));
 }
 
-/// Promise (W16): a client that expects a cluster is let in by servers of that one alone, and
-/// learns which one the other server has; who expects none is let in by each, and learns whose it
-/// is. The server remembers for whom it was taken.
+/// Promise: a client that expects a cluster is admitted only by servers of that cluster, and learns
+/// to which one another server belongs. A client that expects none is admitted by each server, and
+/// learns its cluster. The server remembers which cluster was expected of it.
 #[test]
 fn another_cluster_is_turned_away() {
     let [one, other] = [1, 2].map(|bits| ClusterTag::new(bits << 100).expect("not 0"));
@@ -294,7 +295,7 @@ fn another_cluster_is_turned_away() {
         assert_eq!(connection.cluster(), Some(one));
         check(&mut connection);
     }
-    assert_eq!(listen.membership.mistaken_for(), None);
+    assert_eq!(listen.membership.expected_by_peer(), None);
     let error = connect(&server, Some(other)).expect_err("it is another one's");
     let told = error.to_string();
     assert!(matches!(error, WireError::OtherCluster { .. }), "{told}");
@@ -303,7 +304,7 @@ fn another_cluster_is_turned_away() {
         told.contains(&one.to_string()) && told.contains(&other.to_string()),
         "{told}"
     );
-    assert_eq!(listen.membership.mistaken_for(), Some(other));
+    assert_eq!(listen.membership.expected_by_peer(), Some(other));
     let told = connect(&foundling, Some(one))
         .expect_err("it has none")
         .to_string();
@@ -311,13 +312,13 @@ fn another_cluster_is_turned_away() {
     assert_eq!(connect(&foundling, None).expect("let in").cluster(), None);
 }
 
-/// Promise (W16): both ids are covered by the proofs: whoever changes one of them on the way is
-/// found out, whether it hides another cluster or makes one up.
+/// Promise: the proofs cover both cluster ids: a change of one of them in transit is detected,
+/// whether it hides another cluster or invents one.
 #[test]
 fn clusters_are_proven() {
     let one = ClusterTag::new(1 << 100).expect("not 0");
     let key = key(&secret());
-    // A server that proves to be another one's, and presents the expected one.
+    // A server proves that it belongs to another cluster, but presents the expected one.
     for (number, label) in [
         (4, &b"farleaf wire server"[..]),
         (5, b"farleaf wire others"),

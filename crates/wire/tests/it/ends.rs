@@ -1,4 +1,4 @@
-//! The end of a server (W15).
+//! Stopping a server.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
@@ -9,22 +9,22 @@ use farleaf_wire::{Connection, Listener, Service, WireError};
 
 use crate::parties::{Mirror, check, connect, connect_options, dial, listen_options, serve};
 
-/// Answers when it is let go on.
+/// Service that replies only when the test lets it.
 #[derive(Default)]
-struct Held {
+struct BlockedService {
     is_open: Mutex<bool>,
     opened: Condvar,
     waiting_count: AtomicUsize,
 }
 
-impl Held {
+impl BlockedService {
     fn open(&self) {
         *self.is_open.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.opened.notify_all();
     }
 }
 
-impl Service for Held {
+impl Service for BlockedService {
     fn answer(&self, request: &[u8], reply: &mut Vec<u8>) {
         self.waiting_count.fetch_add(1, Ordering::SeqCst);
         let mut is_open = self.is_open.lock().unwrap_or_else(PoisonError::into_inner);
@@ -36,11 +36,11 @@ impl Service for Held {
     }
 }
 
-/// A server that is stopped while clients wait for answers lets them go at once, with an unknown
-/// outcome; its drop waits for the service, which is in no use then.
+/// Promise: stopping a server disconnects waiting clients at once, with an unknown outcome. Its
+/// drop waits for the service, which is not in use afterwards.
 #[test]
 fn blocked_clients_are_let_go() {
-    let service = Arc::new(Held::default());
+    let service = Arc::new(BlockedService::default());
     let listener = Listener::bind(&listen_options()).expect("a free port");
     let server = listener.serve(service.clone()).expect("threads");
     let idle = connect(&server);
@@ -93,8 +93,8 @@ fn blocked_clients_are_let_go() {
     }
 }
 
-/// Another server can listen at the address as soon as the one before has ended, and clients that
-/// connect again are answered.
+/// Promise: another server can listen at the address as soon as the previous one has ended, and
+/// clients that reconnect get replies.
 #[test]
 fn an_address_is_free_again() {
     let mut options = listen_options();
@@ -114,7 +114,7 @@ fn an_address_is_free_again() {
     check(&mut connect(&server));
 }
 
-/// A service that panics ends that connection and no other.
+/// Promise: a service that panics ends only that connection.
 #[test]
 fn a_panic_ends_one_connection() {
     struct Fragile;

@@ -1,4 +1,4 @@
-//! Requests and answers: all sizes, several under way, and peers that keep to nothing.
+//! Requests and replies: all sizes, several in flight, and peers that violate the protocol.
 
 use std::io::Write;
 use std::net::{Shutdown, SocketAddr};
@@ -15,7 +15,7 @@ fn bytes(size_bytes: usize) -> Vec<u8> {
     (0..size_bytes).map(|index| (index % 253) as u8).collect()
 }
 
-/// Requests of all sizes have their answers, one after the other and over the same connection.
+/// Promise: requests of all sizes get their replies, in sequence on the same connection.
 #[test]
 fn all_sizes_are_answered() {
     let server = mirror();
@@ -29,7 +29,7 @@ fn all_sizes_are_answered() {
     }
 }
 
-/// Answers come in the order of requests, however many are under way.
+/// Promise: replies arrive in the order of requests, however many are in flight.
 #[test]
 fn several_are_under_way() {
     let server = mirror();
@@ -49,8 +49,8 @@ fn several_are_under_way() {
     check(&mut connection);
 }
 
-/// A request that is too large is refused before it is sent, and the connection goes on; who sends
-/// it all the same is told, and hung up on (W10).
+/// Promise: a request that is too large is refused before it is sent, and the connection stays
+/// usable. A client that sends one nevertheless gets the reason, and is disconnected.
 #[test]
 fn a_request_that_is_too_large_is_refused() {
     let mut options = listen_options();
@@ -74,7 +74,8 @@ fn a_request_that_is_too_large_is_refused() {
     check(&mut connection);
 }
 
-/// Garbage after the greeting, and frames that no client sends, are told and end the connection.
+/// Promise: invalid bytes after the greeting, and frames that clients must not send, are reported
+/// and end the connection.
 #[test]
 fn garbage_after_the_greeting_ends_it() {
     let server = mirror();
@@ -97,8 +98,8 @@ fn garbage_after_the_greeting_ends_it() {
     check(&mut own);
 }
 
-/// What a client that dies in the middle of a request had said is not done; what it has said whole
-/// before is. A frame that does not go on is given up, and an idle connection is not (W12, W13).
+/// Promise: if a client dies in the middle of a request, that request is not executed, but complete
+/// earlier ones are. A frame that stalls ends its connection, and an idle connection stays open.
 #[test]
 fn half_frames_are_given_up() {
     let mut options = listen_options();
@@ -124,7 +125,7 @@ fn half_frames_are_given_up() {
         assert_eq!(&kind, b"FLno");
         assert!(String::from_utf8_lossy(&text).contains("does not end it"));
     }
-    // One byte now and then is no better.
+    // A byte from time to time is not enough.
     let mut trickling = greeted_client(&server);
     let start = Instant::now();
     let whole = frame(*b"FLrq", &bytes(1000));
@@ -136,7 +137,7 @@ fn half_frames_are_given_up() {
     check(&mut idle);
 }
 
-/// Answers with many bytes to any request.
+/// Service that answers any request with many bytes.
 struct Verbose;
 
 impl Service for Verbose {
@@ -145,7 +146,7 @@ impl Service for Verbose {
     }
 }
 
-/// Who does not fetch his answers is hung up on (W12).
+/// Promise: a client that does not read its replies is disconnected.
 #[test]
 fn who_does_not_read_is_hung_up_on() {
     let mut options = listen_options();
@@ -157,7 +158,7 @@ fn who_does_not_read_is_hung_up_on() {
         .expect("connected");
     let start = Instant::now();
     let address = server.address().to_string();
-    // His place is free for the next one.
+    // Its slot is free for the next client.
     let mut next = loop {
         match Connection::connect(&address, &connect_options()) {
             Ok(connection) => break connection,
@@ -176,7 +177,7 @@ fn quick() -> ConnectOptions {
     }
 }
 
-/// What becomes of a connection to a server that plays so, once it has a request.
+/// Returns the error of a connection whose server runs `play` once it has a request.
 fn outcome(play: impl FnOnce(std::net::TcpStream) + Send + 'static) -> WireError {
     let (address, thread) = greeted_server(move |mut socket| {
         assert_eq!(hear_frame(&mut socket), (*b"FLrq", b"do it".to_vec()));
@@ -196,8 +197,8 @@ fn outcome(play: impl FnOnce(std::net::TcpStream) + Send + 'static) -> WireError
     error
 }
 
-/// A server that dies, is silent, or says something else leaves a request's outcome unknown, and
-/// the connection unusable: a late answer is never taken for that to another request (W10).
+/// Promise: a server that dies, is silent or sends something else leaves a request's outcome
+/// unknown, and the connection unusable: a late reply is never taken for that to another request.
 #[test]
 fn servers_that_fail_in_the_middle() {
     let say = |said: Vec<u8>| {
@@ -217,7 +218,7 @@ fn servers_that_fail_in_the_middle() {
     let error = outcome(say(b"\xFF\xFF\xFF\xFFFLan".to_vec()));
     assert!(error.to_string().contains("4294967295 bytes"), "{error}");
     let error = outcome(say(frame(*b"FLno", b"I am \x1btired")));
-    assert!(matches!(error, WireError::HungUp { .. }), "{error}");
+    assert!(matches!(error, WireError::ClosedByServer { .. }), "{error}");
     assert!(error.to_string().contains("I am tired"), "{error}");
     for begin in [0, 20] {
         let begin = answer[..begin].to_vec();
@@ -229,7 +230,8 @@ fn servers_that_fail_in_the_middle() {
     }
 }
 
-/// Of several requests under way, those whose answers came have them, and the others do not.
+/// Promise: of several requests in flight, those whose replies arrived have them, and the others
+/// fail.
 #[test]
 fn a_server_that_dies_answers_some() {
     let (address, thread) = greeted_server(|mut socket| {
@@ -252,8 +254,8 @@ fn a_server_that_dies_answers_some() {
     thread.join().expect("it played");
 }
 
-/// A server that does not read is noticed while a request is sent, and that is told as not sent,
-/// since it never has it whole (W9).
+/// Promise: a server that does not read causes an error while a request is sent, and the request
+/// counts as not sent, because the server never has all of it.
 #[test]
 fn a_request_that_does_not_leave_is_unsent() {
     let (done, wait) = std::sync::mpsc::channel();
@@ -263,7 +265,7 @@ fn a_request_that_does_not_leave_is_unsent() {
     });
     let mut connection = Connection::connect(&address, &quick()).expect("let in");
     let error = loop {
-        // The server has said that 1000 bytes are the most.
+        // The server accepts at most 1000 bytes.
         if let Err(error) = connection.send(&[1; 1000]) {
             break error;
         }
@@ -274,7 +276,7 @@ fn a_request_that_does_not_leave_is_unsent() {
     thread.join().expect("it played");
 }
 
-/// A time limit of one call is that call's.
+/// Promise: a timeout of one call applies only to that call.
 #[test]
 fn calls_have_their_own_time() {
     struct Late;
@@ -302,7 +304,7 @@ fn calls_have_their_own_time() {
     assert!(error.is_unsent(), "{error}");
 }
 
-/// A listener at another loopback address, and over IPv6 where there is one, works as well.
+/// Promise: a listener at another loopback address works as well, also over IPv6 where that exists.
 #[test]
 fn other_addresses_work() {
     for address in [

@@ -1,15 +1,15 @@
-//! What the wire promises (W1 to W15 of `docs/wire.md`), from outside.
+//! Tests of the protocol's promises (`docs/reference/wire.md`) through the public interface.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
-//! | `parties` | services, servers, and both sides spoken by hand, from the document alone |
-//! | `doors` | greetings: who is let in (W1 to W5, W7, W8) |
-//! | `frames` | requests and answers, honest and not (W6, W9 to W13) |
-//! | `crowds` | many connections, and too many (W14) |
-//! | `speed` | what a call costs beside a bare exchange; only when asked for |
-//! | `ends` | the end of a server (W15) |
+//! | `parties` | services, servers, and both sides of the protocol written by hand |
+//! | `doors` | greetings: which clients are admitted |
+//! | `frames` | requests and replies, valid and invalid |
+//! | `connection_limits` | many connections, and more than the limit |
+//! | `speed` | cost of a call compared with a bare exchange; runs only on request |
+//! | `ends` | stopping a server |
 
-mod crowds;
+mod connection_limits;
 mod doors;
 mod ends;
 mod frames;

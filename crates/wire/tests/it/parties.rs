@@ -1,4 +1,5 @@
-//! Services, servers, and both sides of a connection spoken by hand, from `docs/wire.md` alone.
+//! Services, servers, and both sides of a connection written by hand according to
+//! `docs/reference/wire.md`.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -8,7 +9,7 @@ use std::time::Duration;
 use farleaf_fabric::tcp::ProtocolKey;
 use farleaf_wire::{ConnectOptions, Connection, ListenOptions, Listener, Secret, Server, Service};
 
-/// Answers with what it was asked, turned around.
+/// Service that replies with the reversed request.
 pub(crate) struct Mirror;
 
 impl Service for Mirror {
@@ -52,7 +53,7 @@ pub(crate) fn connect(server: &Server) -> Connection {
     Connection::connect(&server.address().to_string(), &connect_options()).expect("let in")
 }
 
-/// A round trip that shows that a server is well.
+/// Checks with one round trip that a server works.
 pub(crate) fn check(connection: &mut Connection) {
     assert_eq!(connection.call(b"abc").expect("answered"), b"cba");
 }
@@ -61,7 +62,7 @@ pub(crate) fn key(secret: &Secret) -> ProtocolKey {
     secret.protocol_key("wire").expect("no derived key")
 }
 
-/// A message of a greeting.
+/// Returns a message of a greeting.
 pub(crate) fn message(number: u8, value: u32, token: &[u8]) -> [u8; 256] {
     let mut message = [0; 256];
     message[..8].copy_from_slice(b"FLWIRE\x02\0");
@@ -78,7 +79,7 @@ pub(crate) fn hear(socket: &mut TcpStream) -> [u8; 256] {
     message
 }
 
-/// The text of a refusal.
+/// Returns the text of a refusal.
 pub(crate) fn refusal(message: &[u8; 256]) -> String {
     assert_eq!(message[8], 0, "it is none");
     let text = &message[48..48 + usize::from(message[12])];
@@ -92,7 +93,7 @@ pub(crate) fn dial(server: &Server) -> TcpStream {
     socket
 }
 
-/// A client by hand that has been let in.
+/// Returns a hand-written client that has been admitted.
 pub(crate) fn greeted_client(server: &Server) -> TcpStream {
     let mut socket = dial(server);
     let hello = message(1, 0, &[7; 32]);
@@ -108,13 +109,13 @@ pub(crate) fn greeted_client(server: &Server) -> TcpStream {
     socket
 }
 
-/// A frame of this kind.
+/// Returns a frame of this kind.
 pub(crate) fn frame(kind: [u8; 4], payload: &[u8]) -> Vec<u8> {
     let size_bytes = (payload.len() as u32).to_le_bytes();
     [size_bytes.as_slice(), &kind, payload].concat()
 }
 
-/// The next frame: its kind, and what is in it.
+/// Receives the next frame; returns its kind and payload.
 pub(crate) fn hear_frame(socket: &mut TcpStream) -> ([u8; 4], Vec<u8>) {
     let mut header = [0; 8];
     socket.read_exact(&mut header).expect("a header");
@@ -124,9 +125,10 @@ pub(crate) fn hear_frame(socket: &mut TcpStream) -> ([u8; 4], Vec<u8>) {
     (kind, payload)
 }
 
-/// Whether the other side has ended it; waits for that.
+/// Waits for the other side to send something or to end, and returns whether it has ended the
+/// connection.
 pub(crate) fn has_ended(socket: &mut TcpStream) -> bool {
-    // Bytes that were never read make it a reset.
+    // Bytes that were never read turn the end into a reset.
     let ended = socket.read(&mut [0; 1]);
     ended.map_or_else(
         |error| error.kind() == std::io::ErrorKind::ConnectionReset,
@@ -134,7 +136,7 @@ pub(crate) fn has_ended(socket: &mut TcpStream) -> bool {
     )
 }
 
-/// Somebody at whose address a client by the library meets `play`.
+/// Returns an address at which a client of the library is served by `play`.
 pub(crate) fn impostor(
     play: impl FnOnce(TcpStream) + Send + 'static,
 ) -> (String, std::thread::JoinHandle<()>) {
@@ -144,7 +146,7 @@ pub(crate) fn impostor(
     (address, thread)
 }
 
-/// A server by hand that lets one client in, and then plays.
+/// Returns a hand-written server that admits one client, and then runs `play`.
 pub(crate) fn greeted_server(
     play: impl FnOnce(TcpStream) + Send + 'static,
 ) -> (String, std::thread::JoinHandle<()>) {

@@ -1,4 +1,4 @@
-//! What a call costs beside a bare exchange over TCP.
+//! Cost of a call compared with a bare exchange over TCP.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -18,7 +18,8 @@ impl Service for Echo {
 
 const ROUND_TIME: Duration = Duration::from_millis(300);
 
-/// The median of rounds in turn, in nanoseconds a call, of each of two kinds.
+/// Measures two operations in alternating rounds; returns their median times in nanoseconds per
+/// call.
 fn medians(mut one: impl FnMut(), mut other: impl FnMut()) -> [f64; 2] {
     let round = |call: &mut dyn FnMut()| {
         let start = Instant::now();
@@ -40,9 +41,10 @@ fn medians(mut one: impl FnMut(), mut other: impl FnMut()) -> [f64; 2] {
     })
 }
 
-/// Prints the time of a call over that of a bare exchange of as many bytes, for some sizes.
+/// Prints the ratio of a call's time to that of a bare exchange of as many bytes, for several
+/// sizes.
 #[test]
-#[ignore = "it measures: see docs/wire.md"]
+#[ignore = "it measures: see docs/reference/wire.md"]
 fn time_of_a_call() {
     let server = serve(&listen_options(), Echo);
     for size_bytes in [8, 1 << 10, 60 << 10, 1 << 20, 16 << 20] {
@@ -54,7 +56,7 @@ fn time_of_a_call() {
             let mut bytes = vec![0; size_bytes];
             let mut answer = Vec::new();
             while socket.read_exact(&mut bytes).is_ok() {
-                // As the service does.
+                // The service does the same.
                 answer.clear();
                 answer.extend_from_slice(&bytes);
                 socket.write_all(&answer).expect("connected");
