@@ -43,7 +43,9 @@ impl LateCounter {
 }
 
 /// Adds late counts of the counters in `late` to the models of the current root; returns how many
-/// splits and underfull pages these were. Costs two round trips, and those of reading the snapshot.
+/// splits and underfull pages these were. Models that share the range of a counter share its
+/// splits; each gets all underfull pages, at most as many as it has pages. Costs two round trips,
+/// and those of reading the snapshot.
 ///
 /// # Errors
 /// The snapshot is corrupted, or the fabric failed.
@@ -89,12 +91,15 @@ pub async fn count_late<E: Endpoint>(
         let models = &contents.runs[first..end.max(first + 1)];
         let placed = models.iter().filter(|run| !run.synonym_table.is_null());
         let placed: Vec<_> = placed.collect();
-        // It is unknown which of these models they belong to; a model without any is walked once
-        // for nothing.
-        let each = counts.map(|count| count.div_ceil(placed.len().max(1) as u64));
+        // It is unknown which of these models they belong to. Each may have all of the underfull
+        // pages: with fewer it might never be due, and its empty pages would never be merged. A
+        // model without any is walked once for nothing.
+        let [splits, underfull] = *counts;
+        let split_share = splits.div_ceil(placed.len().max(1) as u64);
         for run in placed {
-            for (word, each) in (0..).zip(each).filter(|(_, each)| *each > 0) {
-                batch.fetch_add(run.synonym_table.word_at(word), each);
+            let each = [split_share, underfull.min(run.page_count.into())];
+            for (word, count) in (0..).zip(each).filter(|(_, count)| *count > 0) {
+                batch.fetch_add(run.synonym_table.word_at(word), count);
             }
         }
     }
