@@ -2,10 +2,10 @@
 //! `farleaf_index::xstore`). Reads use models that the node has trained, writes are calls, and keys
 //! to which the models do not lead are read by calls.
 
-use farleaf_base::BLOCK_SIZE_BYTES;
+use farleaf_base::{BLOCK_SIZE_BYTES, RemoteAddr};
 use farleaf_fabric::{Batch, OperationKind};
 use farleaf_index::IndexError;
-use farleaf_index::operation::{MissedLeaf, ScanCursor, sound_entries};
+use farleaf_index::operation::{MissedLeaf, ReverseScanCursor, ScanCursor, sound_entries};
 use farleaf_index::rpc::{Change, LookUpReply, ModelNews, WordReply, WordRequest};
 use farleaf_index::xstore::SubModelRecord;
 use farleaf_index::xstore::layer::CachedSubModel;
@@ -27,6 +27,14 @@ const LOOKUP_COUNT_MAX: u32 = 64;
 /// Bytes of reply space for a value and a sub-model of usual size; a larger reply costs another
 /// call.
 const LOOKUP_REPLY_SIZE_BYTES: usize = 1024;
+
+/// Consecutive lookups of one key by a scan.
+#[derive(Debug, Default)]
+struct LeafLookups {
+    key: Option<u64>,
+    /// Number of lookups before the last one.
+    count: u32,
+}
 
 impl<H: SessionHost> AsyncTable<H> {
     /// Returns whether the memory node executes the writes while this session executes the reads.
@@ -186,41 +194,77 @@ impl<H: SessionHost> AsyncTable<H> {
         records: &'a mut Vec<(u64, u64)>,
     ) -> SlowPathFuture<'a, ()> {
         Box::pin(async move {
-            let end = records.len() + wanted;
-            let from = cursor.next_key().unwrap_or(0);
+            let end = records.len().saturating_add(wanted);
+            let mut lookups = LeafLookups::default();
             let begun = self.session.begin_on_slow_path(&self.state).await?;
             let mut operation = self.operation(begun);
             let batch = &mut *operation.batch;
-            // The key that was looked up last, and how often before.
-            let mut last_lookup = (from, 0);
             let scanned = loop {
                 let left = end.saturating_sub(records.len());
                 match self.index().scan(batch, cursor, left, records).await {
-                    Err(IndexError::FallBack { key }) => match self.look_up(batch, key).await {
-                        Ok(looked) => {
-                            let leaf = looked.leaf.place();
-                            last_lookup = (
-                                key,
-                                if last_lookup.0 == key {
-                                    last_lookup.1 + 1
-                                } else {
-                                    0
-                                },
-                            );
-                            let is_known = self.session.layout().chunk_of(leaf).is_some();
-                            if !is_known || last_lookup.1 > LOOKUP_COUNT_MAX {
-                                break Err(ErrorKind::BadReply("a key in no leaf").into());
-                            }
-                            self.index().set_leaf(cursor, leaf);
+                    Err(IndexError::FallBack { key }) => {
+                        match self.look_up_leaf(batch, key, &mut lookups).await {
+                            Ok(leaf) => self.index().set_leaf(cursor, leaf),
+                            Err(error) => break Err(error),
                         }
-                        Err(error) => break Err(error),
-                    },
+                    }
                     scanned => break scanned.map_err(|error| self.error(error)),
                 }
             };
             operation.end(OperationKind::Scan);
             scanned
         })
+    }
+
+    pub(crate) fn scan_reverse_by_models<'a>(
+        &'a self,
+        cursor: &'a mut ReverseScanCursor,
+        wanted: usize,
+        records: &'a mut Vec<(u64, u64)>,
+    ) -> SlowPathFuture<'a, ()> {
+        Box::pin(async move {
+            let end = records.len().saturating_add(wanted);
+            let mut lookups = LeafLookups::default();
+            let begun = self.session.begin_on_slow_path(&self.state).await?;
+            let mut operation = self.operation(begun);
+            let batch = &mut *operation.batch;
+            let scanned = loop {
+                let left = end.saturating_sub(records.len());
+                let index = self.index();
+                match index.scan_reverse(batch, cursor, left, records).await {
+                    Err(IndexError::FallBack { key }) => {
+                        match self.look_up_leaf(batch, key, &mut lookups).await {
+                            Ok(leaf) => self.index().set_reverse_leaf(cursor, leaf),
+                            Err(error) => break Err(error),
+                        }
+                    }
+                    scanned => break scanned.map_err(|error| self.error(error)),
+                }
+            };
+            operation.end(OperationKind::Scan);
+            scanned
+        })
+    }
+
+    /// Asks the memory node for the leaf of a key that the models do not lead to.
+    async fn look_up_leaf(
+        &self,
+        batch: &mut Batch,
+        key: u64,
+        lookups: &mut LeafLookups,
+    ) -> Result<RemoteAddr, Error> {
+        let leaf = self.look_up(batch, key).await?.leaf.place();
+        lookups.count = if lookups.key == Some(key) {
+            lookups.count + 1
+        } else {
+            0
+        };
+        lookups.key = Some(key);
+        let is_known = self.session.layout().chunk_of(leaf).is_some();
+        if !is_known || lookups.count > LOOKUP_COUNT_MAX {
+            return Err(ErrorKind::BadReply("a key in no leaf").into());
+        }
+        Ok(leaf)
     }
 
     fn error(&self, error: IndexError) -> Error {

@@ -52,6 +52,7 @@ mod pool;
 mod process;
 mod remote;
 mod scan;
+mod scanning;
 mod session;
 mod share;
 mod stats;
@@ -96,10 +97,11 @@ pub use options::{
 };
 pub use partition::{
     AsyncPartitionedTable, Bounds, ListedPartition, PART_COUNT_MAX, PartitionError,
-    PartitionedInfo, PartitionedPool, PartitionedScan, PartitionedSession, PartitionedTable,
+    PartitionedInfo, PartitionedPool, PartitionedReverseScan, PartitionedScan, PartitionedSession,
+    PartitionedTable,
 };
 pub use pool::{Pool, PoolInfo, PoolUsage, RetrainingReport};
-pub use scan::Scan;
+pub use scan::{ReverseScan, Scan};
 pub use session::{AsyncSession, Session};
 pub use stats::TableStats;
 pub use table::{Insertion, Swap, Table, Update};

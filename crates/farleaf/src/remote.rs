@@ -5,7 +5,7 @@ use farleaf_fabric::message::CallError;
 use farleaf_fabric::{Batch, OperationKind};
 use farleaf_index::LoadError;
 use farleaf_index::load::LoadSummary;
-use farleaf_index::operation::ScanCursor;
+use farleaf_index::operation::{ReverseScanCursor, ScanCursor};
 use farleaf_index::rpc::{
     Change, Failure, LOAD_PART_COUNT_MAX, MULTI_GET_COUNT_MAX, SCAN_COUNT_MAX, WordReply,
     WordRequest,
@@ -136,7 +136,7 @@ impl<H: SessionHost> AsyncTable<H> {
     ) -> SlowPathFuture<'a, ()> {
         Box::pin(async move {
             let _begun = self.session.begin_on_slow_path(&self.state).await?;
-            let end = records.len() + wanted;
+            let end = records.len().saturating_add(wanted);
             while let Some(from) = cursor.next_key() {
                 let limit = ((end - records.len()) as u64).min(SCAN_COUNT_MAX);
                 if limit == 0 {
@@ -159,6 +159,44 @@ impl<H: SessionHost> AsyncTable<H> {
                 *cursor = match last.and_then(|last| last.0.checked_add(1)) {
                     Some(next) => ScanCursor::from(next),
                     None => ScanCursor::at_end(),
+                };
+                records.extend(found);
+            }
+            Ok(())
+        })
+    }
+
+    pub(crate) fn scan_reverse_remote<'a>(
+        &'a self,
+        cursor: &'a mut ReverseScanCursor,
+        wanted: usize,
+        records: &'a mut Vec<(u64, u64)>,
+    ) -> SlowPathFuture<'a, ()> {
+        Box::pin(async move {
+            let _begun = self.session.begin_on_slow_path(&self.state).await?;
+            let end = records.len().saturating_add(wanted);
+            while let Some(from) = cursor.next_key() {
+                let limit = ((end - records.len()) as u64).min(SCAN_COUNT_MAX);
+                if limit == 0 {
+                    break;
+                }
+                let request = WordRequest::ScanReverse { from, limit };
+                let reply = self
+                    .ask(OperationKind::Scan, &request, limit as usize)
+                    .await?;
+                let WordReply::Records(found) = reply else {
+                    return Err(other_reply());
+                };
+                let descends = found.is_sorted_by(|one, next| one.0 > next.0)
+                    && found.first().is_none_or(|first| first.0 <= from)
+                    && found.len() as u64 <= limit;
+                if !descends {
+                    return Err(other_reply());
+                }
+                let last = found.last().filter(|_| found.len() as u64 == limit);
+                *cursor = match last.and_then(|last| last.0.checked_sub(1)) {
+                    Some(next) => ReverseScanCursor::from(next),
+                    None => ReverseScanCursor::at_end(),
                 };
                 records.extend(found);
             }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::{Bound, RangeBounds};
 
-use farleaf_index::operation::ScanCursor;
+use farleaf_index::operation::{ReverseScanCursor, ScanCursor};
 
 use crate::{AsyncTable, Error};
 
@@ -14,10 +14,71 @@ const GROWTH: usize = 4;
 const COUNT_MAX: usize = 4096;
 
 /// Iterator over records of a table in ascending order, read in batches. It ends after an error.
-pub struct Scan {
+pub struct Scan(RecordReader<ScanCursor>);
+
+/// Iterator over records of a table in descending order, read in batches. It ends after an error.
+pub struct ReverseScan(RecordReader<ReverseScanCursor>);
+
+/// Cursor that reads records of a table in one direction.
+trait DirectedCursor {
+    fn is_finished(&self) -> bool;
+
+    /// Reads at least `wanted` records, or all that are left.
+    fn read(
+        &mut self,
+        table: &AsyncTable,
+        wanted: usize,
+        records: &mut Vec<(u64, u64)>,
+    ) -> Result<(), Error>;
+
+    /// Returns whether a key lies beyond the last key of the range.
+    fn is_beyond(key: u64, last: u64) -> bool;
+}
+
+impl DirectedCursor for ScanCursor {
+    fn is_finished(&self) -> bool {
+        ScanCursor::is_finished(self)
+    }
+
+    fn read(
+        &mut self,
+        table: &AsyncTable,
+        wanted: usize,
+        records: &mut Vec<(u64, u64)>,
+    ) -> Result<(), Error> {
+        table.session.drive(table.scan_on(self, wanted, records))
+    }
+
+    fn is_beyond(key: u64, last: u64) -> bool {
+        key > last
+    }
+}
+
+impl DirectedCursor for ReverseScanCursor {
+    fn is_finished(&self) -> bool {
+        ReverseScanCursor::is_finished(self)
+    }
+
+    fn read(
+        &mut self,
+        table: &AsyncTable,
+        wanted: usize,
+        records: &mut Vec<(u64, u64)>,
+    ) -> Result<(), Error> {
+        let scan = table.scan_reverse_on(self, wanted, records);
+        table.session.drive(scan)
+    }
+
+    fn is_beyond(key: u64, last: u64) -> bool {
+        key < last
+    }
+}
+
+/// Records of a range, read in batches that grow.
+struct RecordReader<C> {
     table: AsyncTable,
-    cursor: ScanCursor,
-    /// Largest key to return.
+    cursor: C,
+    /// Last key to return.
     last: u64,
     left: usize,
     read: Vec<(u64, u64)>,
@@ -27,11 +88,47 @@ pub struct Scan {
     is_finished: bool,
 }
 
-impl fmt::Debug for Scan {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Scan")
-            .field("cursor", &self.cursor)
-            .finish_non_exhaustive()
+impl<C: DirectedCursor> RecordReader<C> {
+    fn new(table: AsyncTable, cursor: C, last: u64, left: usize) -> Self {
+        Self {
+            table,
+            cursor,
+            last,
+            left,
+            read: Vec::new(),
+            returned: 0,
+            next_count: FIRST_COUNT,
+            is_finished: left == 0,
+        }
+    }
+
+    fn read_more(&mut self) -> Result<(), Error> {
+        self.read.clear();
+        self.returned = 0;
+        if self.cursor.is_finished() {
+            return Ok(());
+        }
+        let wanted = self.next_count.min(self.left);
+        self.next_count = (self.next_count * GROWTH).min(COUNT_MAX);
+        self.cursor.read(&self.table, wanted, &mut self.read)
+    }
+
+    fn next_record(&mut self) -> Option<Result<(u64, u64), Error>> {
+        if self.is_finished {
+            return None;
+        }
+        if self.returned == self.read.len()
+            && let Err(error) = self.read_more()
+        {
+            self.is_finished = true;
+            return Some(Err(error));
+        }
+        let record = self.read.get(self.returned).copied();
+        let record = record.filter(|(key, _)| !C::is_beyond(*key, self.last));
+        self.returned += 1;
+        self.left -= 1;
+        self.is_finished = record.is_none() || self.left == 0;
+        record.map(Ok)
     }
 }
 
@@ -52,16 +149,7 @@ pub(crate) fn ends(range: &impl RangeBounds<u64>) -> Option<(u64, u64)> {
 
 impl Scan {
     pub(crate) fn new(table: AsyncTable, from: u64, last: u64, left: usize) -> Self {
-        Self {
-            table,
-            cursor: ScanCursor::from(from),
-            last,
-            left,
-            read: Vec::new(),
-            returned: 0,
-            next_count: FIRST_COUNT,
-            is_finished: left == 0,
-        }
+        Self(RecordReader::new(table, ScanCursor::from(from), last, left))
     }
 
     pub(crate) fn of_range(table: AsyncTable, range: &impl RangeBounds<u64>) -> Self {
@@ -70,40 +158,44 @@ impl Scan {
             None => Self::new(table, 0, 0, 0),
         }
     }
+}
 
-    fn read_more(&mut self) -> Result<(), Error> {
-        self.read.clear();
-        self.returned = 0;
-        if self.cursor.is_finished() {
-            return Ok(());
+impl ReverseScan {
+    /// Creates an iterator from `from` down to `last`, both inclusive.
+    pub(crate) fn new(table: AsyncTable, from: u64, last: u64, left: usize) -> Self {
+        let cursor = ReverseScanCursor::from(from);
+        Self(RecordReader::new(table, cursor, last, left))
+    }
+
+    pub(crate) fn of_range(table: AsyncTable, range: &impl RangeBounds<u64>) -> Self {
+        match ends(range) {
+            Some((least, most)) => Self::new(table, most, least, usize::MAX),
+            None => Self::new(table, 0, 0, 0),
         }
-        let wanted = self.next_count.min(self.left);
-        self.next_count = (self.next_count * GROWTH).min(COUNT_MAX);
-        let scan = self.table.scan_on(&mut self.cursor, wanted, &mut self.read);
-        self.table.session.drive(scan)
     }
 }
 
-impl Iterator for Scan {
-    type Item = Result<(u64, u64), Error>;
+macro_rules! iterator {
+    ($name:ident) => {
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.debug_struct(stringify!($name))
+                    .field("cursor", &self.0.cursor)
+                    .finish_non_exhaustive()
+            }
+        }
 
-    fn next(&mut self) -> Option<Self::Item> {
-        if self.is_finished {
-            return None;
+        impl Iterator for $name {
+            type Item = Result<(u64, u64), Error>;
+
+            fn next(&mut self) -> Option<Self::Item> {
+                self.0.next_record()
+            }
         }
-        if self.returned == self.read.len()
-            && let Err(error) = self.read_more()
-        {
-            self.is_finished = true;
-            return Some(Err(error));
-        }
-        let record = self.read.get(self.returned).copied();
-        let record = record.filter(|(key, _)| *key <= self.last);
-        self.returned += 1;
-        self.left -= 1;
-        self.is_finished = record.is_none() || self.left == 0;
-        record.map(Ok)
-    }
+
+        impl std::iter::FusedIterator for $name {}
+    };
 }
 
-impl std::iter::FusedIterator for Scan {}
+iterator!(Scan);
+iterator!(ReverseScan);

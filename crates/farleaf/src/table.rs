@@ -8,7 +8,7 @@ use farleaf_index::operation::HintCounters;
 
 use crate::at_once::{GetAttempt, MultiGetAttempt};
 use crate::options::TableInfo;
-use crate::scan::Scan;
+use crate::scan::{ReverseScan, Scan};
 use crate::{AsyncTable, Error, PartialCounts};
 
 /// Result of an insert.
@@ -171,6 +171,48 @@ impl Table {
     /// is not a snapshot (LEAF-9).
     pub fn range(&self, range: impl RangeBounds<u64>) -> Scan {
         Scan::of_range(self.0.clone(), &range)
+    }
+
+    /// Reads records in descending order into a vector; see [`AsyncTable::scan_reverse_into`].
+    ///
+    /// # Errors
+    /// The same as those of [`AsyncTable::scan_reverse_into`].
+    pub fn scan_reverse_into(
+        &self,
+        from: u64,
+        limit: usize,
+        records: &mut Vec<(u64, u64)>,
+    ) -> Result<(), Error> {
+        let scan = self.0.scan_reverse_into(from, limit, records);
+        self.0.session.drive(pin!(scan))
+    }
+
+    /// Returns an iterator over the first `limit` records from `from` down, inclusive, in
+    /// descending order. It reads them on demand and is not a snapshot (LEAF-9).
+    pub fn scan_reverse(&self, from: u64, limit: usize) -> ReverseScan {
+        ReverseScan::new(self.0.clone(), from, 0, limit)
+    }
+
+    /// Returns an iterator over the records of a key range in descending order. It reads them on
+    /// demand and is not a snapshot (LEAF-9).
+    pub fn range_reverse(&self, range: impl RangeBounds<u64>) -> ReverseScan {
+        ReverseScan::of_range(self.0.clone(), &range)
+    }
+
+    /// Returns the record with the largest key up to this one; see [`AsyncTable::floor`].
+    ///
+    /// # Errors
+    /// The same as those of [`AsyncTable::floor`].
+    pub fn floor(&self, key: u64) -> Result<Option<(u64, u64)>, Error> {
+        self.0.session.drive(pin!(self.0.floor(key)))
+    }
+
+    /// Returns the record with the smallest key from this one on; see [`AsyncTable::ceiling`].
+    ///
+    /// # Errors
+    /// The same as those of [`AsyncTable::ceiling`].
+    pub fn ceiling(&self, key: u64) -> Result<Option<(u64, u64)>, Error> {
+        self.0.session.drive(pin!(self.0.ceiling(key)))
     }
 
     /// Estimates the number of records; see [`AsyncTable::len_estimate`].

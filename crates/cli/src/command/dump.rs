@@ -38,7 +38,7 @@ pub(crate) fn run(pool: &PoolArguments, arguments: &DumpArguments) -> anyhow::Re
     match &table {
         AnyTable::Words(table) => {
             refuse_for_words(table, [encoding.given()])?;
-            for record in table.range(0..=u64::MAX) {
+            for record in table.range(0..=u64::MAX, false) {
                 let (key, value) = record?;
                 let object = WordRecord {
                     key,

@@ -41,7 +41,7 @@ pub(crate) struct ScanArguments {
     #[arg(long, conflicts_with_all = ["first", "from", "to"], allow_negative_numbers = true)]
     prefix: Option<OsString>,
 
-    /// Tables of bytes: print from the largest key to the smallest
+    /// Print from the largest key to the smallest
     #[arg(long)]
     reverse: bool,
 
@@ -107,8 +107,7 @@ pub(crate) fn run(pool: &PoolArguments, arguments: &ScanArguments) -> anyhow::Re
 /// Prints records of a table of words. Returns whether there are more than the limit.
 fn scan_words(table: &WordTable, arguments: &ScanArguments) -> anyhow::Result<bool> {
     let prefix = arguments.prefix.as_ref().map(|_| "--prefix");
-    let reverse = arguments.reverse.then_some("--reverse");
-    refuse_for_words(table, [arguments.encoding.given(), prefix, reverse])?;
+    refuse_for_words(table, [arguments.encoding.given(), prefix])?;
     let from = words_of(table, "key", arguments.from())?;
     let to = words_of(table, "key", &arguments.to)?;
     let from = from.first().copied().unwrap_or(0);
@@ -118,7 +117,7 @@ fn scan_words(table: &WordTable, arguments: &ScanArguments) -> anyhow::Result<bo
     }
     let mut lines = Lines::new(arguments.output.output);
     let mut is_cut = false;
-    for (index, record) in table.range(from..=to).enumerate() {
+    for (index, record) in table.range(from..=to, arguments.reverse).enumerate() {
         let (key, value) = record?;
         if arguments.limit() > 0 && index as u64 == arguments.limit() {
             is_cut = true;

@@ -151,14 +151,17 @@ impl WordTable {
         }
     }
 
-    /// Returns the records in this range of keys, ascending.
+    /// Returns the records in this range of keys, ascending or descending.
     pub(super) fn range(
         &self,
         range: RangeInclusive<u64>,
+        is_reverse: bool,
     ) -> Box<dyn Iterator<Item = Result<(u64, u64), Error>>> {
-        match self {
-            Self::One(table) => Box::new(table.range(range)),
-            Self::Parts(table) => Box::new(table.range(range)),
+        match (self, is_reverse) {
+            (Self::One(table), false) => Box::new(table.range(range)),
+            (Self::One(table), true) => Box::new(table.range_reverse(range)),
+            (Self::Parts(table), false) => Box::new(table.range(range)),
+            (Self::Parts(table), true) => Box::new(table.range_reverse(range)),
         }
     }
 

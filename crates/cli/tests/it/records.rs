@@ -133,6 +133,21 @@ fn scans_keep_to_bounds_and_limits() {
     assert_eq!(scan(&["--limit", "0"]).lines().count(), 1_000);
     assert_eq!(scan(&["--from", "2997", "--limit", "1k"]), "2997\t2997\n");
     assert_eq!(scan(&["--from", "3000"]), "");
+    assert_eq!(
+        scan(&["--reverse", "--from", "4", "--to", "12"]),
+        "12\t12\n9\t9\n6\t6\n"
+    );
+    assert_eq!(
+        scan(&["--reverse", "--limit", "2"]),
+        "2997\t2997\n2994\t2994\n"
+    );
+    assert_eq!(scan(&["--reverse", "--to", "11", "--limit", "1"]), "9\t9\n");
+    let down = scan(&["--reverse", "--limit", "0", "--keys-only"]);
+    assert!(
+        down.lines()
+            .rev()
+            .eq((0..1_000).map(|index| (index * 3).to_string()))
+    );
     let object = scan(&["--limit", "1", "--output", "json"]);
     assert_eq!(json_lines(&object), [json!({"key": 0, "value": 0})]);
     let all = scan(&["--limit", "0"]);

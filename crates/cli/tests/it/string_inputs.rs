@@ -49,7 +49,6 @@ const KINDS: &[Case] = &[
     case(&["get", "--raw", "1", "-t", "w"], 2, &["--raw cannot be used with table 'w'"]),
     case(&["put", "1", "--value-file", "two.txt", "-t", "w"], 2, &["--value-file cannot be used with table 'w'"]),
     case(&["scan", "--prefix", "1", "-t", "w"], 2, &["--prefix cannot be used with table 'w'"]),
-    case(&["scan", "--reverse", "-t", "w"], 2, &["--reverse cannot be used with table 'w'"]),
     case(&["del", "--prefix", "1", "-t", "w"], 2, &["--prefix cannot be used with table 'w'"]),
     case(&["get", "--hex", "6", "-t", "b"], 2, &["key '6' cannot be read as --hex", "character 2: a digit is missing"]),
     case(&["put", "--hex", "61", "6g", "-t", "b"], 2, &["value '6g' cannot be read as --hex", "character 2: 'g' is no hexadecimal digit"]),

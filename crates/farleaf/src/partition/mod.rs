@@ -29,6 +29,6 @@ pub use asynchronous::AsyncPartitionedTable;
 pub use bounds::Bounds;
 pub use error::PartitionError;
 pub use pool::{PART_COUNT_MAX, PartitionedPool};
-pub use scan::PartitionedScan;
+pub use scan::{PartitionedReverseScan, PartitionedScan};
 pub use session::PartitionedSession;
 pub use table::PartitionedTable;

@@ -5,7 +5,7 @@ use std::ops::RangeBounds;
 use farleaf_index::load::LoadSummary;
 use farleaf_index::operation::HintCounters;
 
-use super::{AsyncPartitionedTable, PartitionedInfo, PartitionedScan};
+use super::{AsyncPartitionedTable, PartitionedInfo, PartitionedReverseScan, PartitionedScan};
 use crate::table::{Insertion, Swap, Table, Update};
 use crate::{Error, PartialCounts, TableStats};
 
@@ -141,6 +141,36 @@ impl PartitionedTable {
     /// demand and is not a snapshot (LEAF-9).
     pub fn range(&self, range: impl RangeBounds<u64>) -> PartitionedScan {
         PartitionedScan::of_range(self.0.clone(), &range)
+    }
+
+    /// Returns an iterator over the first `limit` records from `from` down, inclusive, in
+    /// descending order, across parts, which reads on demand and is not a snapshot (LEAF-9).
+    pub fn scan_reverse(&self, from: u64, limit: usize) -> PartitionedReverseScan {
+        PartitionedReverseScan::new(self.0.clone(), from, 0, limit)
+    }
+
+    /// Returns an iterator over the records of a key range in descending order, across parts, which
+    /// reads on demand and is not a snapshot (LEAF-9).
+    pub fn range_reverse(&self, range: impl RangeBounds<u64>) -> PartitionedReverseScan {
+        PartitionedReverseScan::of_range(self.0.clone(), &range)
+    }
+
+    /// Returns the record with the largest key up to this one, as [`Table::floor`] does in each
+    /// part from that of the key down until one has a record.
+    ///
+    /// # Errors
+    /// The same as those of [`AsyncPartitionedTable::scan_into`].
+    pub fn floor(&self, key: u64) -> Result<Option<(u64, u64)>, Error> {
+        self.scan_reverse(key, 1).next().transpose()
+    }
+
+    /// Returns the record with the smallest key from this one on, as [`Table::ceiling`] does in
+    /// each part from that of the key up until one has a record.
+    ///
+    /// # Errors
+    /// The same as those of [`AsyncPartitionedTable::scan_into`].
+    pub fn ceiling(&self, key: u64) -> Result<Option<(u64, u64)>, Error> {
+        self.scan(key, 1).next().transpose()
     }
 
     /// Estimates the number of records; see [`AsyncPartitionedTable::len_estimate`].

@@ -130,6 +130,13 @@ fn reads_are_right_under_any_budget_which_is_kept() {
                 "a scan of {limit} from {from}"
             );
             held();
+            let down = all.range(..=from).rev().take(limit.min(50));
+            let down: Vec<_> = down.map(|(key, value)| (*key, *value)).collect();
+            let mut records = Vec::new();
+            let scan = table.scan_reverse_into(from, limit.min(50), &mut records);
+            scan.unwrap();
+            assert_eq!(records, down, "a scan of {limit} from {from} down");
+            held();
         }
         assert!(table.range(..).map(Result::unwrap).eq(all.clone()));
         held();

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::ops::RangeBounds;
 
-use farleaf::{Error, Insertion, PartitionedTable, Pool, Swap, Table, TableOptions, Update};
+use farleaf::{
+    Error, Insertion, LayerKind, PartitionedTable, Pool, Swap, Table, TableOptions, Update,
+};
 use proptest::prelude::*;
 
 /// Table of any kind.
@@ -31,6 +33,17 @@ pub(super) trait OrderedMap {
         &self,
         range: impl RangeBounds<u64>,
     ) -> impl Iterator<Item = Result<(u64, u64), Error>>;
+    fn scan_reverse(
+        &self,
+        from: u64,
+        limit: usize,
+    ) -> impl Iterator<Item = Result<(u64, u64), Error>>;
+    fn range_reverse(
+        &self,
+        range: impl RangeBounds<u64>,
+    ) -> impl Iterator<Item = Result<(u64, u64), Error>>;
+    fn floor(&self, key: u64) -> Result<Option<(u64, u64)>, Error>;
+    fn ceiling(&self, key: u64) -> Result<Option<(u64, u64)>, Error>;
 }
 
 macro_rules! ordered_map {
@@ -83,6 +96,25 @@ macro_rules! ordered_map {
             ) -> impl Iterator<Item = Result<(u64, u64), Error>> {
                 <$table>::range(self, range)
             }
+            fn scan_reverse(
+                &self,
+                from: u64,
+                limit: usize,
+            ) -> impl Iterator<Item = Result<(u64, u64), Error>> {
+                <$table>::scan_reverse(self, from, limit)
+            }
+            fn range_reverse(
+                &self,
+                range: impl RangeBounds<u64>,
+            ) -> impl Iterator<Item = Result<(u64, u64), Error>> {
+                <$table>::range_reverse(self, range)
+            }
+            fn floor(&self, key: u64) -> Result<Option<(u64, u64)>, Error> {
+                <$table>::floor(self, key)
+            }
+            fn ceiling(&self, key: u64) -> Result<Option<(u64, u64)>, Error> {
+                <$table>::ceiling(self, key)
+            }
         }
     };
 }
@@ -101,6 +133,9 @@ pub(super) enum Step {
     CompareSwap(u64, Option<u64>, Option<u64>),
     Scan(u64, usize),
     Range(u64, u64),
+    ScanReverse(u64, usize),
+    RangeReverse(u64, u64),
+    FloorAndCeiling(u64),
 }
 
 /// Returns few different keys, so that operations conflict, including the smallest and largest
@@ -118,7 +153,9 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 /// Returns operations on keys of a strategy.
-pub(super) fn steps_on<S: Strategy<Value = u64>>(key: fn() -> S) -> impl Strategy<Value = Step> {
+pub(super) fn steps_on<S: Strategy<Value = u64> + 'static>(
+    key: fn() -> S,
+) -> impl Strategy<Value = Step> {
     let value = 0_u64..4;
     prop_oneof![
         1 => key().prop_map(Step::Get),
@@ -131,6 +168,9 @@ pub(super) fn steps_on<S: Strategy<Value = u64>>(key: fn() -> S) -> impl Strateg
             .prop_map(|(key, expected, new)| Step::CompareSwap(key, expected, new)),
         1 => (key(), 0_usize..300).prop_map(|(from, limit)| Step::Scan(from, limit)),
         1 => (key(), key()).prop_map(|(from, to)| Step::Range(from, to)),
+        1 => (key(), 0_usize..300).prop_map(|(from, limit)| Step::ScanReverse(from, limit)),
+        1 => (key(), key()).prop_map(|(from, to)| Step::RangeReverse(from, to)),
+        1 => key().prop_map(Step::FloorAndCeiling),
     ]
 }
 
@@ -187,17 +227,40 @@ pub(super) fn apply(table: &impl OrderedMap, model: &mut BTreeMap<u64, u64>, ste
         }
         Step::Range(from, to) => {
             let iterated: Vec<_> = table.range(from..to).map(Result::unwrap).collect();
-            let expected: Vec<_> = if from < to {
-                model
-                    .range(from..to)
-                    .map(|(key, value)| (*key, *value))
-                    .collect()
-            } else {
-                Vec::new()
-            };
+            assert_eq!(iterated, between(model, from, to));
+        }
+        Step::ScanReverse(from, limit) => {
+            let down = model.range(..=from).rev().take(limit);
+            let expected: Vec<_> = down.map(|(key, value)| (*key, *value)).collect();
+            let iterated: Vec<_> = table
+                .scan_reverse(from, limit)
+                .map(Result::unwrap)
+                .collect();
             assert_eq!(iterated, expected);
         }
+        Step::RangeReverse(from, to) => {
+            let iterated: Vec<_> = table.range_reverse(from..to).map(Result::unwrap).collect();
+            let mut expected = between(model, from, to);
+            expected.reverse();
+            assert_eq!(iterated, expected);
+        }
+        Step::FloorAndCeiling(key) => {
+            let record = |(key, value): (&u64, &u64)| (*key, *value);
+            let floor = model.range(..=key).next_back().map(record);
+            assert_eq!(table.floor(key).unwrap(), floor);
+            let ceiling = model.range(key..).next().map(record);
+            assert_eq!(table.ceiling(key).unwrap(), ceiling);
+        }
     }
+}
+
+/// Returns the records from one key up to another, exclusive.
+fn between(model: &BTreeMap<u64, u64>, from: u64, to: u64) -> Vec<(u64, u64)> {
+    if from >= to {
+        return Vec::new();
+    }
+    let range = model.range(from..to);
+    range.map(|(key, value)| (*key, *value)).collect()
 }
 
 proptest! {
@@ -207,7 +270,7 @@ proptest! {
     /// sound.
     #[test]
     fn a_table_is_a_map(
-        which in 0_usize..8,
+        which in 0_usize..10,
         loaded in proptest::collection::btree_map(key(), 0_u64..4, 0..400),
         steps in proptest::collection::vec(step(), 1..600),
     ) {
@@ -221,6 +284,9 @@ proptest! {
             apply(&table, &mut model, step);
         }
         let all: Vec<_> = table.range(..).map(Result::unwrap).collect();
+        let mut down: Vec<_> = table.range_reverse(..).map(Result::unwrap).collect();
+        down.reverse();
+        prop_assert_eq!(&all, &down);
         prop_assert_eq!(all, model.into_iter().collect::<Vec<_>>());
         let stats = table.stats().unwrap();
         prop_assert!(stats.sound && stats.locked_leaves == 0, "{:?}", stats);
@@ -256,4 +322,50 @@ fn all_ranges_have_inclusive_and_exclusive_ends() {
     assert_eq!(keys(reversed), [0_u64; 0]);
     assert_eq!(keys(table.scan(2, 1)), [5]);
     assert_eq!(keys(table.scan(0, 0)), [0_u64; 0]);
+    let down =
+        |scan: farleaf::ReverseScan| -> Vec<u64> { scan.map(|record| record.unwrap().0).collect() };
+    assert_eq!(down(table.range_reverse(..)), [u64::MAX, 5, 1, 0]);
+    assert_eq!(down(table.range_reverse(1..5)), [1]);
+    assert_eq!(down(table.range_reverse(1..=5)), [5, 1]);
+    assert_eq!(down(table.range_reverse(..0)), [0_u64; 0]);
+    assert_eq!(down(table.scan_reverse(4, 1)), [1]);
+    assert_eq!(down(table.scan_reverse(u64::MAX, 2)), [u64::MAX, 5]);
+    assert_eq!(down(table.scan_reverse(9, 0)), [0_u64; 0]);
+    assert_eq!(table.floor(u64::MAX - 1).unwrap(), Some((5, 5)));
+    assert_eq!(table.ceiling(6).unwrap(), Some((u64::MAX, u64::MAX)));
+    table.delete(0).unwrap();
+    assert_eq!(table.floor(0).unwrap(), None);
+}
+
+/// Promise: in a loaded table without a metadata budget, a scan in either direction, a floor and a
+/// ceiling cost one round trip.
+#[test]
+fn scans_of_a_loaded_table_cost_one_round_trip() {
+    for layer in [LayerKind::Learned, LayerKind::Rolex, LayerKind::RfTree] {
+        let pool = Pool::open("mem:").unwrap();
+        let session = pool.session().unwrap();
+        let options = TableOptions {
+            layer,
+            ..TableOptions::default()
+        };
+        let table = session.create_table("t", &options).unwrap();
+        let records = (0..20_000).map(|number| (number * 3, number));
+        table.bulk_load(records, |_| {}).unwrap();
+        let cost = || {
+            let cost = session.last_cost();
+            (cost.round_trips, cost.leaves_read)
+        };
+        let mut records = Vec::new();
+        table.scan_into(30_001, 100, &mut records).unwrap();
+        let (round_trips, leaf_count) = cost();
+        assert_eq!(round_trips, 1, "{layer}");
+        table.scan_reverse_into(30_001, 100, &mut records).unwrap();
+        let expected = (0..100).map(|number| (30_000 - number * 3, 10_000 - number));
+        assert!(records.iter().copied().eq(expected));
+        assert_eq!(cost(), (1, leaf_count), "{layer}");
+        assert_eq!(table.floor(30_002).unwrap(), Some((30_000, 10_000)));
+        assert_eq!(cost().0, 1, "{layer}");
+        assert_eq!(table.ceiling(30_001).unwrap(), Some((30_003, 10_001)));
+        assert_eq!(cost().0, 1, "{layer}");
+    }
 }

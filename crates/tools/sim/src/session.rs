@@ -440,6 +440,14 @@ async fn perform_on_words<E: Endpoint + Debug>(
             let is_end = records.len() < *limit;
             Answer::Records(records, is_end)
         }
+        Operation::ScanReverse(to, limit) => {
+            let mut records = Vec::new();
+            if let Some(from) = to.checked_sub(1) {
+                table.scan_reverse_into(from, *limit, &mut records).await?;
+            }
+            let is_end = records.len() < *limit;
+            Answer::Records(records, is_end)
+        }
         Operation::Load(records) => {
             table.bulk_load(records.iter().copied(), |_| ()).await?;
             Answer::Loaded
@@ -449,7 +457,6 @@ async fn perform_on_words<E: Endpoint + Debug>(
         | Operation::Open
         | Operation::List
         | Operation::Other(_)
-        | Operation::ScanReverse(..)
         | Operation::DeleteRange(..) => unreachable!("these are on no table of words"),
     })
 }

@@ -25,7 +25,7 @@ pub(super) fn load(
     if records.is_empty() {
         return tell_empty(source, name, KindName::Words);
     }
-    let first = table.range(0..=u64::MAX).next().transpose();
+    let first = table.range(0..=u64::MAX, false).next().transpose();
     let is_empty = first.with_context(|| target.nothing_loaded())?.is_none();
     if is_empty && load_at_once(source, sessions, target, records)? {
         return Ok(());

@@ -11,6 +11,7 @@ mod lock_queue;
 mod pages;
 mod read;
 mod scan;
+mod scan_reverse;
 mod survey;
 mod tree;
 mod tree_cache;
@@ -19,6 +20,7 @@ mod xstore;
 
 pub use at_once::{GetAtOnce, MissedLeaf, MultiGetAtOnce};
 pub use scan::ScanCursor;
+pub use scan_reverse::ReverseScanCursor;
 pub use survey::{LeafReport, LostRange, Survey};
 pub use write::Decision;
 pub use xstore::sound_entries;

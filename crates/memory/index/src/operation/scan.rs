@@ -33,11 +33,11 @@ pub struct ScanCursor {
 
 /// Adjacent leaves that one READ of a scan returns.
 #[derive(Clone, Copy, Debug)]
-struct ReadPiece {
+pub(super) struct ReadPiece {
     /// First leaf of the piece.
     first: Hint,
-    count: u64,
-    slot: ReadSlot,
+    pub(super) count: u64,
+    pub(super) slot: ReadSlot,
     /// True if the directory has the leaves as trained ones: then the parent of each is the one
     /// after the previous leaf's.
     is_trained: bool,
@@ -45,7 +45,7 @@ struct ReadPiece {
 
 impl ReadPiece {
     #[inline]
-    fn leaf(&self, index: u64, stride_blocks: u64) -> Hint {
+    pub(super) fn leaf(&self, index: u64, stride_blocks: u64) -> Hint {
         Hint {
             addr: self.first.addr.offset_blocks(index * stride_blocks),
             parent: self.first.parent + if self.is_trained { index as u32 } else { 0 },
@@ -126,14 +126,18 @@ impl<'a> ScanStart<'a> {
 
 /// Leaves that one batch of a scan reads: a few pieces, in key order as far as known.
 #[derive(Debug, Default)]
-struct ReadAhead {
-    pieces: Vec<ReadPiece>,
+pub(super) struct ReadAhead {
+    pub(super) pieces: Vec<ReadPiece>,
 }
 
 impl ReadAhead {
     /// Returns a leaf that was read, with the piece and the place in it of its image.
     #[inline]
-    fn find(&self, addr: RemoteAddr, stride_blocks: u64) -> Option<(Hint, ReadSlot, u64)> {
+    pub(super) fn find(
+        &self,
+        addr: RemoteAddr,
+        stride_blocks: u64,
+    ) -> Option<(Hint, ReadSlot, u64)> {
         self.pieces.iter().find_map(|piece| {
             let first = piece.first.addr;
             let blocks = addr.block().checked_sub(first.block())?;
@@ -428,7 +432,7 @@ impl<E: Endpoint> Index<'_, E> {
     }
 
     /// Posts one READ of adjacent leaves.
-    fn post_piece(
+    pub(super) fn post_piece(
         &self,
         batch: &mut Batch,
         ahead: &mut ReadAhead,
@@ -502,7 +506,7 @@ impl<E: Endpoint> Index<'_, E> {
 
 /// Returns how many leaves should have `wanted` records, and one more for the part of the first
 /// leaf before the cursor.
-fn expected_leaf_count(layer: &Layer, geometry: LeafGeometry, wanted: usize) -> u64 {
+pub(super) fn expected_leaf_count(layer: &Layer, geometry: LeafGeometry, wanted: usize) -> u64 {
     let trained = layer.record_count() as f64 / f64::from(layer.leaf_count());
     // Leaves of a table that was never loaded are as splits leave them.
     let mean = trained.max(geometry.slot_count() as f64 / 2.0);
@@ -512,7 +516,7 @@ fn expected_leaf_count(layer: &Layer, geometry: LeafGeometry, wanted: usize) -> 
 }
 
 /// Returns known synonyms of trained leaves, at most the limit in total.
-fn synonyms_of(
+pub(super) fn synonyms_of(
     layer: &Layer,
     parents: Range<u32>,
     (from, limit): (u64, u64),

@@ -117,6 +117,13 @@ pub enum WordRequest {
         /// Largest number of records.
         limit: u64,
     },
+    /// Read the last records up to a key, in descending order.
+    ScanReverse {
+        /// Largest key.
+        from: u64,
+        /// Largest number of records.
+        limit: u64,
+    },
     /// Count the records.
     Count,
     /// Add records to a load, after those of earlier requests.
@@ -152,6 +159,7 @@ impl WordRequest {
             Self::LoadCommit { .. } => 11,
             Self::LoadDrop { .. } => 12,
             Self::LookUp(..) => 13,
+            Self::ScanReverse { .. } => 14,
         }
     }
 
@@ -160,7 +168,7 @@ impl WordRequest {
     pub fn record_count_max(&self) -> u64 {
         match self {
             Self::MultiGet(keys) => keys.len() as u64,
-            Self::Scan { limit, .. } => *limit,
+            Self::Scan { limit, .. } | Self::ScanReverse { limit, .. } => *limit,
             Self::LoadPart { records, .. } => records.len() as u64,
             _ => 1,
         }
@@ -186,7 +194,9 @@ impl WordRequest {
                 put(bytes, [*key]);
                 put(bytes, version_words(*version));
             }
-            Self::Scan { from, limit } => put(bytes, [*from, *limit]),
+            Self::Scan { from, limit } | Self::ScanReverse { from, limit } => {
+                put(bytes, [*from, *limit]);
+            }
             Self::Count => {}
             Self::LoadPart { load, records } => {
                 put(bytes, [*load]);
@@ -250,6 +260,10 @@ impl WordRequest {
                 load: words.next()?,
             },
             13 => Self::LookUp(words.next()?, read_version(&mut words)?),
+            14 => Self::ScanReverse {
+                from: words.next()?,
+                limit: words.next()?.min(SCAN_COUNT_MAX),
+            },
             _ => return Err(BadWords("a request of an unknown kind")),
         };
         words.end()?;
@@ -316,6 +330,8 @@ mod tests {
             (any::<u64>(), version()).prop_map(|(key, version)| WordRequest::LookUp(key, version)),
             (any::<u64>(), 0..=SCAN_COUNT_MAX)
                 .prop_map(|(from, limit)| WordRequest::Scan { from, limit }),
+            (any::<u64>(), 0..=SCAN_COUNT_MAX)
+                .prop_map(|(from, limit)| WordRequest::ScanReverse { from, limit }),
             Just(WordRequest::Count),
             (
                 any::<u64>(),
@@ -339,6 +355,10 @@ mod tests {
         WordRequest::Change(0x0102, change).encode(TableId(9), &mut bytes);
         let words = [0x0000_0009_0000_0107_u64, 0x0102, 3, 0];
         assert_eq!(bytes, words.map(u64::to_le_bytes).concat());
+        let scan = WordRequest::ScanReverse { from: 7, limit: 2 };
+        scan.encode(TableId(9), &mut bytes);
+        let words = [0x0000_0009_0000_000E_u64, 7, 2];
+        assert_eq!(bytes, words.map(u64::to_le_bytes).concat());
     }
 
     /// Checks that requests that are too long, too short or of another version are rejected.
@@ -355,6 +375,7 @@ mod tests {
             &[1, 2, 3],
             &[0],
             &[14, 0],
+            &[15, 0],
             &[13, 0],
             &[0x0401, 5],
             &[0x0403, 5, 6, 7],
@@ -387,7 +408,7 @@ mod tests {
         #[test]
         fn any_bytes_can_be_read(
             words in proptest::collection::vec(
-                prop_oneof![0..15_u64, Just(0x0404), any::<u64>()],
+                prop_oneof![0..16_u64, Just(0x0404), any::<u64>()],
                 0..9,
             ),
         ) {

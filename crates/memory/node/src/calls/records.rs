@@ -68,6 +68,14 @@ impl TableRecords {
         range.collect()
     }
 
+    /// Returns the last records up to a key in descending order, at most `count_max`.
+    pub(super) fn scan_reverse(&self, from: u64, count_max: usize) -> Vec<(u64, u64)> {
+        let records = self.records();
+        let range = records.range(..=from).rev().take(count_max);
+        let range = range.map(|(key, value)| (*key, value.load(Ordering::Acquire)));
+        range.collect()
+    }
+
     /// Returns the number of records.
     pub(super) fn count(&self) -> u64 {
         self.records().len() as u64

@@ -216,6 +216,9 @@ impl TableServer {
             WordRequest::Scan { from, limit } => {
                 WordReply::Records(records.scan(from, limit as usize))
             }
+            WordRequest::ScanReverse { from, limit } => {
+                WordReply::Records(records.scan_reverse(from, limit as usize))
+            }
             WordRequest::Count => WordReply::Count(records.count()),
             WordRequest::LoadPart { load, records } => {
                 self.take_part((session, load), id, &records)

@@ -10,6 +10,7 @@
 //! | `freedoms` | torn READs and WRITEs, overtaking, cuts, and nothing after a fence |
 //! | `grown` | experiments in which memory nodes retrain |
 //! | `network` | the modelled network and experiments on it |
+//! | `reversed` | scans of tables of words in descending order |
 //! | `retraining` | retrainers die in every phase, and steps reach their limits |
 //! | `sessions` | regression tests of sessions, step by step |
 //! | `stages` | each stage of the modelled network: what it delays |
@@ -28,6 +29,7 @@ mod hand_over;
 mod messages;
 mod network;
 mod retraining;
+mod reversed;
 mod sessions;
 mod stages;
 mod training;
