@@ -70,7 +70,7 @@ impl Drop for FuzzCase {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let Self(name, seed) = self;
-            eprintln!("{name}: run this case again, first, by FARLEAF_FUZZ_SEED={seed}");
+            eprintln!("{name}: set FARLEAF_FUZZ_SEED={seed} to run this case first");
         }
     }
 }

@@ -26,7 +26,7 @@ impl Random {
     /// # Panics
     /// `bound` is 0.
     pub fn below(&mut self, bound: u64) -> u64 {
-        assert!(bound > 0, "there is nothing below 0");
+        assert!(bound > 0, "the bound must be positive");
         ((u128::from(self.bits()) * u128::from(bound)) >> 64) as u64
     }
 

@@ -160,7 +160,7 @@ pub(crate) struct RdmaArguments {
 fn parse_mtu(text: &str) -> Result<u16, &'static str> {
     match text.parse() {
         Ok(bytes @ (256 | 512 | 1024 | 2048 | 4096)) => Ok(bytes),
-        _ => Err("a packet carries 256, 512, 1024, 2048 or 4096 bytes"),
+        _ => Err("expected 256, 512, 1024, 2048 or 4096 bytes"),
     }
 }
 
@@ -194,10 +194,10 @@ impl PoolArguments {
             Ok(text) if !text.is_empty() => {
                 let secret = Secret::from_text(&text);
                 Ok(Some(secret.with_context(|| {
-                    format!("{SECRET_VARIABLE} holds no secret")
+                    format!("{SECRET_VARIABLE} does not contain a valid secret")
                 })?))
             }
-            Err(VarError::NotUnicode(_)) => Err(anyhow!("{SECRET_VARIABLE} is no text")),
+            Err(VarError::NotUnicode(_)) => Err(anyhow!("{SECRET_VARIABLE} is not valid UTF-8")),
             _ => Ok(None),
         }
     }
@@ -217,8 +217,7 @@ fn warn_of_others(path: &Path) {
     if file.is_some_and(|file| file.permissions().mode() & 0o066 != 0) {
         SAID.call_once(|| {
             tracing::warn!(
-                "other users of this host can read or change {0}; `chmod 600 {0}` keeps them from \
-                 it",
+                "other users of this host can read or change '{0}'; run `chmod 600 {0}`",
                 path.display()
             );
         });

@@ -60,7 +60,8 @@ impl PersistentArguments {
     pub(crate) fn refuse_needless_encoding(&self) -> Result<(), BadArgument> {
         match self.encoding.given() {
             Some(option) if !self.has_split_keys() => Err(BadArgument(format!(
-                "{option} is for the keys of --split-at, and there is none; leave it out"
+                "{option} cannot be used without --split-at: it is the encoding of the split keys; \
+                 leave it out"
             ))),
             _ => Ok(()),
         }
@@ -126,8 +127,8 @@ fn is_about_cluster(matches: &ArgMatches) -> bool {
         Some("cluster") => {
             if cluster.is_none() {
                 exit(
-                    "which cluster? --cluster ADDRESS, or FARLEAF_CLUSTER, gives its coordinator's \
-                     address: tcp:HOST:PORT or etcd:HOST:PORT[,HOST:PORT...]"
+                    "missing address of the cluster; set --cluster ADDRESS or FARLEAF_CLUSTER to \
+                     its coordinator's address: tcp:HOST:PORT or etcd:HOST:PORT[,HOST:PORT...]"
                         .to_owned(),
                 );
             }
@@ -137,13 +138,13 @@ fn is_about_cluster(matches: &ArgMatches) -> bool {
             return match (pool, cluster) {
                 (_, None) => false,
                 (pool, cluster) if pool == by_line && cluster == by_line => exit(
-                    "--pool and --cluster cannot be used together: a table is in the one or the \
-                     other; leave one out"
+                    "--pool and --cluster cannot be used together: a table is in a pool or in a \
+                     cluster; leave one out"
                         .to_owned(),
                 ),
                 (Some(ValueSource::EnvVariable), Some(ValueSource::EnvVariable)) => exit(
-                    "FARLEAF_POOL and FARLEAF_CLUSTER are both set: say with --pool or --cluster \
-                     which is meant, or clear one"
+                    "FARLEAF_POOL and FARLEAF_CLUSTER are both set; choose one with --pool or \
+                     --cluster, or unset one"
                         .to_owned(),
                 ),
                 (pool, cluster) => cluster == by_line || pool != by_line,
@@ -152,8 +153,8 @@ fn is_about_cluster(matches: &ArgMatches) -> bool {
         // A variable that is set for other commands must not fill a cluster.
         Some("bench") if fills_table(matches) => return cluster == by_line,
         Some("region") => "`region serve` takes --coordinator",
-        Some("nodes") => "it is about a pool; `farleaf cluster status` is about a cluster",
-        _ => "it works with no cluster",
+        Some("nodes") => "this command is for pools; use `farleaf cluster status` for a cluster",
+        _ => "this command does not use a cluster",
     };
     if cluster == by_line {
         exit(format!("--cluster cannot be used here: {instead}"));
@@ -193,8 +194,8 @@ fn first_given(matches: &ArgMatches, names: &[&'static str]) -> Option<String> {
 fn refuse_options_of_pools(matches: &ArgMatches, leaf: &ArgMatches) {
     if let Some(option) = first_given(matches, &["rights", "tls_ca"]) {
         exit(format!(
-            "--{option} cannot be used with a cluster: its servers let in who has the secret \
-             (--secret-file), to everything; leave it out"
+            "--{option} cannot be used with a cluster: its servers authenticate clients by the \
+             secret (--secret-file) and grant full access; leave it out"
         ));
     }
     let options = [
@@ -215,16 +216,16 @@ fn refuse_options_of_pools(matches: &ArgMatches, leaf: &ArgMatches) {
     let is_given = first_given(leaf, &["kind"]).is_some();
     if is_given && leaf.get_one("kind") == Some(&KindName::Words) {
         exit(
-            "--kind words cannot be used with a cluster: persistent tables have strings of bytes \
-             as keys and values"
+            "--kind words cannot be used with a cluster: keys and values of persistent tables are \
+             byte strings"
                 .to_owned(),
         );
     }
     let is_given = first_given(leaf, &["engine"]).is_some();
     if is_given && leaf.get_one("engine") == Some(&EngineName::Memory) {
         exit(
-            "--engine memory cannot be used with a cluster: its tables are on disks; --pool says \
-             in which memory a table is to be"
+            "--engine memory cannot be used with a cluster: its tables are on disk; use --pool \
+             ADDRESS for a table in memory"
                 .to_owned(),
         );
     }
@@ -234,7 +235,8 @@ fn refuse_options_of_pools(matches: &ArgMatches, leaf: &ArgMatches) {
         && !creates(leaf)
     {
         exit(format!(
-            "--{option} cannot be used without --create: a table that is there stays as it was made"
+            "--{option} cannot be used without --create: the options of an existing table cannot \
+             be changed"
         ));
     }
 }
@@ -243,8 +245,8 @@ fn refuse_options_of_clusters(path: &str, leaf: &ArgMatches) {
     let is_given = first_given(leaf, &["engine"]).is_some();
     if is_given && leaf.get_one("engine") == Some(&EngineName::Lsm) {
         exit(
-            "--engine lsm needs --cluster ADDRESS (or FARLEAF_CLUSTER), which says whose disks the \
-             table is to be on; `farleaf region serve --data DIR` starts a cluster and tells its \
+            "--engine lsm needs --cluster ADDRESS (or FARLEAF_CLUSTER), the cluster that stores \
+             the table; `farleaf region serve --data DIR --init` creates a cluster and prints its \
              address"
                 .to_owned(),
         );

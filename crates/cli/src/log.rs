@@ -24,7 +24,7 @@ pub(crate) fn start(level: Level) {
     let said = std::env::var(FILTER_VARIABLE).unwrap_or_default();
     let filter = filter.parse(&said).unwrap_or_else(|error| {
         say(format_args!(
-            "warning: {FILTER_VARIABLE}='{said}' is not used: {error}"
+            "warning: ignoring invalid {FILTER_VARIABLE}='{said}': {error}"
         ));
         EnvFilter::new(level.as_str())
     });

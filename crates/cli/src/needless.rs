@@ -25,46 +25,42 @@ fn refuse_needless_pool(matches: &ArgMatches) {
     let is_of_program = matches!(command, Some("completions" | "man"));
     let is_for_owner = matches!(command, Some("serve" | "secret"));
     if is_given("rights") && (makes_own || is_of_cluster || is_of_program || is_for_owner) {
-        exit(
-            "--rights cannot be used here: it is for commands that are let into a pool".to_owned(),
-        );
+        exit("--rights cannot be used here: it is for commands that connect to a pool".to_owned());
     }
     let of_serve = matches.subcommand_matches("serve");
     let is_node = of_serve.is_some_and(|serve| serve.contains_id("node"));
     let opens_none =
         makes_own || is_of_cluster || is_of_program || command == Some("serve") && !is_node;
     if is_given("tls_ca") && opens_none {
-        exit(
-            "--tls-ca cannot be used here: it is for commands that are let into a pool".to_owned(),
-        );
+        exit("--tls-ca cannot be used here: it is for commands that connect to a pool".to_owned());
     }
     let of_bench = matches.subcommand_matches("bench");
     let fills_cluster = is_given("cluster") && of_bench.and_then(command::bench::of_ycsb).is_some();
     if is_given("secret_file") && makes_own && !fills_cluster {
-        exit("--secret-file cannot be used here: this command makes a pool of its own".to_owned());
+        exit("--secret-file cannot be used here: this command creates its own pool".to_owned());
     }
     if is_given("secret_file") && is_of_program {
-        exit("--secret-file cannot be used here: this command works with no pool".to_owned());
+        exit("--secret-file cannot be used here: this command does not use a pool".to_owned());
     }
     let of_secret = matches.subcommand_matches("secret");
     if is_given("secret_file") {
         if of_serve.is_some_and(|serve| !serve.contains_id("listen") && !is_node) {
             exit(
-                "--secret-file cannot be used without --listen: who is let in by `shm` needs no \
-                    secret"
+                "--secret-file cannot be used without --listen: clients that connect over `shm` \
+                 need no secret"
                     .to_owned(),
             );
         }
         if of_secret.and_then(ArgMatches::subcommand_name) == Some("new") {
             exit(
-                "--secret-file cannot be used here: a new secret is printed; `> FILE` puts it \
-                    into a file"
+                "--secret-file cannot be used here: the new secret is printed on stdout; write it \
+                 to a file with `> FILE`"
                     .to_owned(),
             );
         }
     }
     if is_node && !is_given("pool") {
-        exit("--node needs --pool FILE, the file that says which nodes the pool has".to_owned());
+        exit("--node needs --pool FILE, the file that lists the nodes of the pool".to_owned());
     }
     let instead = match command {
         Some("serve") if is_node => return,
@@ -72,13 +68,13 @@ fn refuse_needless_pool(matches: &ArgMatches) {
             "`serve` starts a pool; name it with --name NAME, or serve one of the nodes in a file \
              with --pool FILE --node NUMBER"
         }
-        Some("secret") => "`secret` works with no pool",
-        Some("region") => "a region server has a directory, and no pool",
-        Some("cluster") => "a cluster has no pool; --cluster says which cluster",
-        Some("bench") => "`bench` makes a pool of its own; choose its fabric with --fabric",
-        Some("sim") => "`sim` simulates a pool of its own",
-        Some("figures") => "`figures` makes what it measures or simulates by itself",
-        Some("completions" | "man") => "this command works with no pool",
+        Some("secret") => "`secret` does not use a pool",
+        Some("region") => "a region server stores its data in a directory, not in a pool",
+        Some("cluster") => "this command is for clusters; use --cluster ADDRESS",
+        Some("bench") => "`bench` creates its own pool; choose its fabric with --fabric",
+        Some("sim") => "`sim` simulates its own pool",
+        Some("figures") => "`figures` creates everything that it measures or simulates",
+        Some("completions" | "man") => "this command does not use a pool",
         _ => return,
     };
     if is_given("pool") {
@@ -139,8 +135,8 @@ fn refuse_needless_table_options(matches: &ArgMatches) {
         && let Some(option) = given
     {
         exit(format!(
-            "--{option} cannot be used without --create: a table that is there keeps the options \
-             that it was made with"
+            "--{option} cannot be used without --create: the options of an existing table cannot \
+             be changed"
         ));
     }
 }

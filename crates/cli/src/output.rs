@@ -26,7 +26,7 @@ pub(crate) enum OutputFormat {
 
 /// Error: the reader of stdout has closed it.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error("nobody reads stdout any more")]
+#[error("stdout was closed by its reader")]
 pub(crate) struct StdoutClosed;
 
 /// Buffered lines for stdout: call [`Lines::finish`] at the end.

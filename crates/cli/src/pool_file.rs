@@ -86,10 +86,15 @@ impl PoolFile {
 
     fn from_written(written: Written) -> Result<Self, String> {
         if !(1..=3600).contains(&written.lost_after_seconds) {
-            return Err("lost_after_seconds goes from 1 to 3600".to_owned());
+            return Err(format!(
+                "expected lost_after_seconds from 1 to 3600, found {}",
+                written.lost_after_seconds
+            ));
         }
         if written.node.is_empty() {
-            return Err("there is no [[node]]: each has an address and a size".to_owned());
+            return Err(
+                "missing [[node]]; add one with `address` and `size` for each node".to_owned(),
+            );
         }
         let nodes = written.node.iter().enumerate();
         let nodes = nodes.map(|(number, node)| {
@@ -103,7 +108,7 @@ impl PoolFile {
             {
                 let address = &node.address;
                 return Err(format!(
-                    "nodes {before} and {number} have one address, {address}"
+                    "nodes {before} and {number} have the same address, '{address}'"
                 ));
             }
         }
@@ -137,25 +142,26 @@ impl NodeEntry {
             .map(|(host, port)| (host, port.parse::<u16>()));
         match port {
             Some((host, Ok(1..))) if !host.is_empty() => {}
-            _ => return Err(format!("'{address}' is no HOST:PORT")),
+            _ => return Err(format!("expected HOST:PORT, found '{address}'")),
         }
         let host = address.parse::<SocketAddr>().map(|address| address.ip());
         if host.is_ok_and(|host| host.is_unspecified()) {
             return Err(format!(
-                "'{address}' is where to listen, not where others reach the node: give its own \
-                 address, and `listen = \"{address}\"` beside it"
+                "'{address}' is an address to listen on, not one that other hosts can connect to; \
+                 set `address` to an address of this host, and add `listen = \"{address}\"`"
             ));
         }
         if address.len() > ADDRESS_SIZE_BYTES_MAX {
             return Err(format!(
-                "'{address}' is longer than the {ADDRESS_SIZE_BYTES_MAX} bytes of an address"
+                "'{address}' is longer than {ADDRESS_SIZE_BYTES_MAX} bytes, the maximum for an \
+                 address"
             ));
         }
         let listen = written.listen.as_ref().unwrap_or(address);
         let listen = listen.parse().map_err(|_| {
             format!(
-                "'{listen}' is no IP:PORT to listen at; where the address is a name, `listen` \
-                 says which IP"
+                "'{listen}' is not a valid IP:PORT to listen on; if `address` is a host name, set \
+                 `listen` to an IP:PORT"
             )
         })?;
         let size_bytes = parse_size(&written.size).map_err(|error| format!("size: {error}"))?;
@@ -229,27 +235,30 @@ mod tests {
     fn bad_pools_are_refused() {
         let node = "[[node]]\naddress = '10.0.0.5:7470'\nsize = '4GiB'\n";
         for (text, reason) in [
-            (String::new(), "there is no [[node]]"),
+            (String::new(), "missing [[node]]"),
             (format!("nme = 'x'\n{node}"), "unknown field `nme`"),
             (format!("lost_after_seconds = 0\n{node}"), "from 1 to 3600"),
-            (format!("{node}{node}"), "nodes 0 and 1 have one address"),
+            (
+                format!("{node}{node}"),
+                "nodes 0 and 1 have the same address",
+            ),
             (
                 node.replace("7470", "0"),
-                "node 0: '10.0.0.5:0' is no HOST:PORT",
+                "node 0: expected HOST:PORT, found '10.0.0.5:0'",
             ),
             (
                 node.replace("10.0.0.5", "far"),
-                "is no IP:PORT to listen at",
+                "is not a valid IP:PORT to listen on",
             ),
             (
                 node.replace("10.0.0.5", "0.0.0.0"),
-                "not where others reach the node",
+                "not one that other hosts can connect to",
             ),
             (node.replace("4GiB", "4 apples"), "node 0: size: "),
             (node.replace("size", "sise"), "unknown field `sise`"),
             (
                 node.replace("10.0.0.5", &"h".repeat(90)),
-                "longer than the 88 bytes",
+                "longer than 88 bytes",
             ),
         ] {
             let error = read(&text).expect_err(&text);

@@ -34,7 +34,7 @@ impl Scratch {
             match private::create_directory(&path) {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => number += 1,
                 made => {
-                    let told = || format!("no directory can be made in {}", directory.display());
+                    let told = || format!("cannot create a directory in '{}'", directory.display());
                     made.with_context(told)?;
                     break path;
                 }
@@ -58,7 +58,7 @@ impl Scratch {
     /// Something in it cannot be removed.
     pub(crate) fn remove(mut self) -> anyhow::Result<()> {
         self.is_removed = true;
-        remove(&self.path).with_context(|| format!("cannot remove {}", self.path.display()))
+        remove(&self.path).with_context(|| format!("cannot remove '{}'", self.path.display()))
     }
 }
 
@@ -111,7 +111,7 @@ mod tests {
         assert_eq!(left(), 0);
         let error = Scratch::in_directory(&place.path().join("none")).expect_err("not there");
         assert!(
-            error.to_string().contains("no directory can be made in"),
+            error.to_string().contains("cannot create a directory in"),
             "{error}"
         );
     }

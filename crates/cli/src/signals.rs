@@ -46,7 +46,7 @@ impl Heard {
 pub(crate) fn take() -> anyhow::Result<Signals> {
     let mut signals = vec![SIGINT, SIGTERM, SIGUSR1, SIGUSR2];
     signals.extend(hangup());
-    Signals::new(signals).context("cannot take signals")
+    Signals::new(signals).context("cannot install the signal handlers")
 }
 
 /// Returns SIGHUP, unless it was ignored when this process started, as under `nohup`; then it stays
@@ -91,17 +91,13 @@ pub(crate) fn stop_on(
                         let _ = signal_hook::low_level::emulate_default_handler(signal);
                     }
                     Asked::Reload => {
-                        tracing::info!(
-                            signal,
-                            "SIGUSR1 is reserved for reloading, which this version cannot do: \
-                             nothing was done"
-                        );
+                        tracing::info!(signal, "ignoring SIGUSR1: reloading is not implemented");
                     }
                     Asked::Nothing => {}
                 }
             }
         })
-        .context("cannot start the thread that waits for signals")?;
+        .context("cannot start the signal handling thread")?;
     Ok(())
 }
 

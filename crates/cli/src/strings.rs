@@ -73,7 +73,7 @@ impl EncodingArguments {
         let bytes = self.read(role, argument)?;
         if bytes.len() > KEY_SIZE_BYTES_MAX {
             return Err(BadArgument(format!(
-                "a {role} has {} bytes, and can have {KEY_SIZE_BYTES_MAX} at the most: '{}...'",
+                "the {role} has {} bytes, more than the maximum of {KEY_SIZE_BYTES_MAX}: '{}...'",
                 bytes.len(),
                 Escaped(&bytes[..16])
             )));
@@ -194,20 +194,20 @@ mod tests {
             (
                 HEX,
                 OsStr::new("6g"),
-                "character 2: 'g' is no hexadecimal digit",
+                "character 2: 'g' is not a hexadecimal digit",
             ),
             (HEX, OsStr::new("616"), "a digit is missing"),
             (HEX, not_text, "key '\\xff' cannot be read as --hex"),
             (
                 ESCAPED,
                 OsStr::new("a\\q"),
-                "character 3: no escape is called \\q",
+                "character 3: unknown escape \\q",
             ),
             (ESCAPED, not_text, "--escaped: invalid utf-8"),
             (
                 HEX,
                 OsStr::new(&long),
-                "a key has 4097 bytes, and can have 4096",
+                "the key has 4097 bytes, more than the maximum of 4096",
             ),
         ] {
             let error = encoding

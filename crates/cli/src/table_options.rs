@@ -89,16 +89,16 @@ impl TableOptionArguments {
         let of_bytes = self.sign_of_bytes();
         match (self.kind, of_words, of_bytes) {
             (Some(KindName::Bytes), Some(sign), _) => Err(BadArgument(format!(
-                "{sign} cannot be used with --kind bytes: only tables of words have that; leave it \
-                 out, or take --kind words"
+                "{sign} cannot be used with --kind bytes: it is for tables of words; leave it out, \
+                 or use --kind words"
             ))),
             (Some(KindName::Words), _, Some(sign)) => Err(BadArgument(format!(
-                "{sign} cannot be used with --kind words: only tables of bytes have pages; leave \
-                 it out, or take --kind bytes"
+                "{sign} cannot be used with --kind words: it is for tables of bytes; leave it out, \
+                 or use --kind bytes"
             ))),
             (None, Some(words), Some(bytes)) => Err(BadArgument(format!(
-                "{bytes} cannot be used with {words}: tables of bytes have the one, tables of \
-                 words the other; leave one out"
+                "{bytes} cannot be used with {words}: one is for tables of bytes, the other for \
+                 tables of words; leave one out"
             ))),
             (Some(kind), _, _) => Ok(Some(kind)),
             (None, Some(_), None) => Ok(Some(KindName::Words)),
@@ -114,7 +114,7 @@ impl TableOptionArguments {
         } else if self.index != TableOptions::default().layer && !self.is_index_of_bytes() {
             Some(format!("--index {}", self.index))
         } else if pool_count > 1 {
-            Some("a --pool of several".to_owned())
+            Some("a --pool with several addresses".to_owned())
         } else {
             None
         }
@@ -177,14 +177,14 @@ fn parse_page_size(text: &str) -> Result<u64, &'static str> {
 pub(crate) fn parse_fill(text: &str) -> Result<u8, &'static str> {
     match text.parse() {
         Ok(fill @ 25..=100) => Ok(fill),
-        _ => Err("leaves are filled to 25 to 100 percent"),
+        _ => Err("expected a percentage from 25 to 100"),
     }
 }
 
 pub(crate) fn parse_epsilon(text: &str) -> Result<f64, &'static str> {
     match text.parse() {
         Ok(epsilon) if (0.5..=1024.0).contains(&epsilon) => Ok(epsilon),
-        _ => Err("an error bound is a number of keys from 0.5 to 1024"),
+        _ => Err("expected a number of keys from 0.5 to 1024"),
     }
 }
 
@@ -248,7 +248,11 @@ mod tests {
                 1,
                 "--index fg cannot",
             ),
-            (&["--kind", "bytes"], 2, "a --pool of several cannot"),
+            (
+                &["--kind", "bytes"],
+                2,
+                "a --pool with several addresses cannot",
+            ),
             (
                 &["--kind", "words", "--page-size", "512"],
                 1,

@@ -35,7 +35,7 @@ fn main() -> Result<(), Error> {
     assert_eq!(value, Some(THREAD_COUNT * INCREMENT_COUNT));
     println!("{THREAD_COUNT} threads, {INCREMENT_COUNT} increments each");
     println!("counter: {}", value.unwrap_or_default());
-    println!("swaps that found another value and were tried again: {retry_count}");
+    println!("swaps retried because they found another value: {retry_count}");
     Ok(())
 }
 

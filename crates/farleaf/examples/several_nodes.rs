@@ -40,13 +40,13 @@ fn main() -> ExitCode {
         return ExitCode::from(2);
     };
     let (Ok(records @ 1..), Ok(seconds)) = (records.parse::<u64>(), seconds.parse()) else {
-        eprintln!("RECORDS and SECONDS are numbers");
+        eprintln!("RECORDS and SECONDS must be numbers");
         return ExitCode::from(2);
     };
     match run(address, records, Duration::from_secs(seconds)) {
         Ok(0) => ExitCode::SUCCESS,
         Ok(wrong_count) => {
-            eprintln!("{wrong_count} answers were wrong");
+            eprintln!("{wrong_count} results were wrong");
             ExitCode::FAILURE
         }
         Err(error) => {
@@ -111,7 +111,7 @@ fn check_all(table: &Table, records: u64, met: &WorkCounts) -> Result<(), Error>
             next += 1;
         }
     }
-    println!("{next} of {records} loaded records are there");
+    println!("found {next} of {records} loaded records");
     met.wrong_count.fetch_add(records - next, Ordering::Relaxed);
     Ok(())
 }

@@ -77,7 +77,7 @@ impl<H: SessionHost> AsyncTable<H> {
                 let block_count = layout.home().superblock.size_bytes / BLOCK_SIZE_BYTES;
                 let is_inside = head.records.block() + head.block_count() <= block_count;
                 if layout.chunk_of(head.records.place()).is_none() || !is_inside {
-                    return Err(ErrorKind::BadReply("models outside of its memory").into());
+                    return Err(ErrorKind::BadReply("models outside the pool's memory").into());
                 }
                 let taken = self.index().take_model_head(batch, *head).await;
                 taken.map_err(|error| self.error(error))?;
@@ -92,7 +92,7 @@ impl<H: SessionHost> AsyncTable<H> {
                 };
                 let id = self.state.entry.record.id;
                 let record = SubModelRecord::decode(record, place, id);
-                let record = record.ok_or(ErrorKind::BadReply("a sub-model that is none"))?;
+                let record = record.ok_or(ErrorKind::BadReply("an invalid sub-model"))?;
                 let length = record.model.piece_count() as usize;
                 if table.is_empty() {
                     // Too long for a reply; the session reads it when it is needed.
@@ -100,7 +100,7 @@ impl<H: SessionHost> AsyncTable<H> {
                     return Ok(());
                 }
                 if table.len() != length || layout.chunk_of(record.table).is_none() {
-                    return Err(ErrorKind::BadReply("half of a translation table").into());
+                    return Err(ErrorKind::BadReply("an invalid translation table").into());
                 }
                 let table = sound_entries(layout, table);
                 index.take_sub_model(*number, CachedSubModel { record, table });
@@ -262,7 +262,7 @@ impl<H: SessionHost> AsyncTable<H> {
         lookups.key = Some(key);
         let is_known = self.session.layout().chunk_of(leaf).is_some();
         if !is_known || lookups.count > LOOKUP_COUNT_MAX {
-            return Err(ErrorKind::BadReply("a key in no leaf").into());
+            return Err(ErrorKind::BadReply("no valid leaf for a key").into());
         }
         Ok(leaf)
     }

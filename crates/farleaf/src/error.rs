@@ -27,7 +27,8 @@ pub struct Error(Box<ErrorKind>);
 pub enum ErrorKind {
     /// The address of a pool is invalid.
     #[error(
-        "'{address}' is no pool address: take 'shm:NAME', 'tcp:HOST:PORT', 'verbs:HOST:PORT' or 'mem:' ({why})"
+        "cannot use pool address '{address}': {why}; valid forms are 'shm:NAME', 'tcp:HOST:PORT', \
+         'verbs:HOST:PORT' and 'mem:'"
     )]
     BadAddress {
         /// Rejected address.
@@ -62,8 +63,8 @@ pub enum ErrorKind {
     },
     /// The pool has no table of this name.
     #[error(
-        "there is no table '{name}' in {pool}; create it with `farleaf table create {name}`, or see \
-             `farleaf table list`"
+        "table '{name}' does not exist in {pool}; create it with `farleaf table create {name}`, or \
+         list the tables with `farleaf table list`"
     )]
     TableNotFound {
         /// Name of the table.
@@ -72,7 +73,7 @@ pub enum ErrorKind {
         pool: String,
     },
     /// The pool already has a table of this name.
-    #[error("there is a table '{name}' already ({difference})")]
+    #[error("table '{name}' already exists ({difference})")]
     TableExists {
         /// Name of the table.
         name: String,
@@ -80,15 +81,13 @@ pub enum ErrorKind {
         difference: String,
     },
     /// The table was dropped, by this program or another.
-    #[error("the table '{name}' was dropped")]
+    #[error("table '{name}' was dropped")]
     TableDropped {
         /// Name of the table.
         name: String,
     },
     /// The table's keys and values are of another kind than requested.
-    #[error(
-        "the table '{name}' has keys and values of kind '{kind}', where '{wanted}' is asked for"
-    )]
+    #[error("table '{name}' has keys and values of kind '{kind}', but '{wanted}' was requested")]
     TableOfOtherKind {
         /// Name of the table.
         name: String,
@@ -98,7 +97,7 @@ pub enum ErrorKind {
         wanted: &'static str,
     },
     /// A table in the catalog uses a feature that this version does not support.
-    #[error("the table '{name}' has {what}, which this version of farleaf does not know")]
+    #[error("table '{name}' is not supported by this version of Farleaf: {what}")]
     TableUnknown {
         /// Name of the table.
         name: String,
@@ -117,18 +116,18 @@ pub enum ErrorKind {
     },
     /// A write of this session was cancelled or failed halfway, so the session was closed.
     #[error(
-        "the session is closed: a write on it was cancelled or failed half way, and may hold a \
-         lock; open another session, others recover what this one held"
+        "the session is closed: a write on it was cancelled or failed midway, and may still hold a \
+         lock, which other sessions recover; open another session"
     )]
     SessionBroken,
     /// The session cannot be closed while it has unfinished operations (FABRIC-6).
-    #[error("operations of the session are under way; it can be closed when they have ended")]
+    #[error("the session has unfinished operations; close it after they have ended")]
     SessionBusy,
     /// The memory node does not know the session: it restarted with empty memory, or fenced the
     /// session.
     #[error(
-        "the memory node does not know this session any more: it has restarted, or taken this \
-         process for dead; open the pool again"
+        "unknown session: the memory node was restarted, or fenced the session because this \
+         process appeared dead; open the pool again"
     )]
     SessionUnknown,
     /// The pool is out of memory.
@@ -144,7 +143,9 @@ pub enum ErrorKind {
     #[error(transparent)]
     Bytes(ByteIndexError),
     /// Stored bytes are not a valid encoding of the table's key or value type.
-    #[error("the {what} is not of the type that the table was opened with: {source}")]
+    #[error(
+        "the {what} is not a valid encoding of the type that the table was opened with: {source}"
+    )]
     Decode {
         /// Part of the record that failed: key or value.
         what: &'static str,
@@ -159,15 +160,15 @@ pub enum ErrorKind {
     ValueTooLong(farleaf_key::ValueTooLong),
     /// The memory node is out of memory for the records that it stores itself.
     #[error(
-        "the memory node has no room for more records of tables with the search layer 'rpc': \
-         together they may take as many bytes as the pool's first node has, 64 for each of words, \
-         and 160 beside key and value for each of bytes, those of unfinished loads among them; \
-         delete records, drop tables, or serve a larger pool"
+        "the memory node is out of memory for records of tables with search layer 'rpc', which can \
+         take as many bytes as the pool's first node has (64 bytes per record of words, 160 bytes \
+         plus key and value per record of bytes, including unfinished loads); delete records, drop \
+         tables, or serve a larger pool"
     )]
     NodeFull,
     /// The pool is out of memory for a leaf that the memory node needs for a write.
     #[error(
-        "the pool has no room for another leaf of table '{name}'; nothing has changed; drop a \
+        "the pool is out of space for another leaf of table '{name}'; nothing has changed; drop a \
          table, or serve a larger pool"
     )]
     PoolFullForLeaf {
@@ -177,8 +178,8 @@ pub enum ErrorKind {
     /// The memory node discarded the data of a load because the session began too many others
     /// meanwhile.
     #[error(
-        "the memory node has given up a load into table '{name}' before it was whole: a session \
-         has four at a time; nothing of it was loaded, load again when the others have ended"
+        "the memory node discarded an incomplete load into table '{name}': a session can have four \
+         loads at a time; nothing was loaded; retry after the other loads have ended"
     )]
     LoadDiscarded {
         /// Name of the table.
@@ -187,8 +188,8 @@ pub enum ErrorKind {
     /// The memory node discarded the data that an operation had sent, or was about to read, in
     /// parts.
     #[error(
-        "the memory node has given up a value or a load of table '{name}' before all of it was \
-         sent or read: a session has 128 at a time"
+        "the memory node discarded a value or a load of table '{name}' before it was sent or read \
+         completely: a session can have 128 of them at a time; run fewer operations at a time"
     )]
     ValueDiscarded {
         /// Name of the table.
@@ -197,7 +198,8 @@ pub enum ErrorKind {
     /// A write took effect, but its previous value, too long for one reply, could not be read
     /// completely.
     #[error(
-        "the write to table '{name}' has been done, but what was there before is lost: {source}"
+        "the write to table '{name}' took effect, but the previous value could not be read: \
+         {source}"
     )]
     PreviousLost {
         /// Name of the table.
@@ -207,15 +209,15 @@ pub enum ErrorKind {
     },
     /// The memory node is out of memory for the rings by which a session calls it.
     #[error(
-        "the pool has no room for this session to call the memory node: it takes a chunk of \
-         64 KiB on the first node; drop tables, and try again"
+        "the pool is out of space for this session's calls to the memory node, which need a chunk \
+         of 64 KiB on the first node; drop tables, then retry"
     )]
     NoRings,
     /// A call to the memory node failed.
     #[error(transparent)]
     Call(CallError),
     /// The memory node sent an invalid reply.
-    #[error("the memory node sent {0}; is it a farleaf of the same version?")]
+    #[error("invalid reply from the memory node: {0}; check that it runs the same version")]
     BadReply(&'static str),
     /// A table over several pools cannot be used, or one of its parts failed.
     #[error(transparent)]
@@ -229,8 +231,8 @@ pub enum ErrorKind {
     /// A node of the pool is permanently lost, with its data. Keys whose leaves and search path are
     /// on other nodes remain usable. The failed operation has had no visible effect.
     #[error(
-        "node {number} of the pool has been lost, and what was on it; what other nodes hold and \
-         lead to can still be used (`farleaf nodes list` shows the pool's nodes)"
+        "node {number} of the pool is lost, with the data on it; keys whose leaves and search path \
+         are on other nodes remain usable; `farleaf nodes list` shows the pool's nodes"
     )]
     NodeLost {
         /// Number of the node.
@@ -240,7 +242,7 @@ pub enum ErrorKind {
     #[error(transparent)]
     Fabric(BatchError),
     /// A thread could not be started.
-    #[error("cannot start the thread that keeps this process's sessions: {0}")]
+    #[error("cannot start the thread that maintains this process's sessions: {0}")]
     Thread(io::Error),
 }
 

@@ -101,7 +101,10 @@ impl PoolNodes {
         let home = self.layout.members().home_address();
         ControlError::Refused {
             pool: format!("tcp:{}", member.address),
-            reason: format!("this process has lost the pool's home, {home}; open the pool again"),
+            reason: format!(
+                "this process has lost its connection to the pool's home node, {home}; open the \
+                 pool again"
+            ),
         }
     }
 

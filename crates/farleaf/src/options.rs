@@ -62,7 +62,7 @@ pub fn call_options(
         return Err(ErrorKind::BadOption {
             option: "train-threads",
             given: train_thread_count.to_string(),
-            allowed: format!("there can be 1 to {TRAIN_THREAD_COUNT_MAX}"),
+            allowed: format!("expected 1 to {TRAIN_THREAD_COUNT_MAX}"),
         }
         .into());
     }
@@ -79,7 +79,7 @@ pub fn call_options(
         Some(worker_count) => Err(ErrorKind::BadOption {
             option: "call-workers",
             given: worker_count.to_string(),
-            allowed: format!("there can be 0 to {CALL_WORKER_COUNT_MAX}"),
+            allowed: format!("expected 0 to {CALL_WORKER_COUNT_MAX}"),
         }
         .into()),
     }
@@ -97,7 +97,7 @@ pub fn retrain_policy(thread_count: u32) -> Result<Option<RetrainPolicy>, Error>
         _ => Err(ErrorKind::BadOption {
             option: "retrain-threads",
             given: thread_count.to_string(),
-            allowed: "it can be 1, or 0 for no retraining".to_owned(),
+            allowed: "expected 1, or 0 for no retraining".to_owned(),
         }
         .into()),
     }
@@ -232,14 +232,14 @@ impl TableOptions {
         })?;
         if !self.layer.has_byte_tables() {
             let given = self.layer.to_string();
-            let allowed = "a table of byte strings can have 'learned', 'rf-tree' or 'rpc'";
+            let allowed = "expected 'learned', 'rf-tree' or 'rpc' for a table of byte strings";
             return Err(bad("search layer", given, allowed));
         }
         let inline = pages.inline_value_size_bytes;
         let inline_max = geometry.value_size_bytes_max();
         if inline > inline_max as u64 {
             let allowed = format!(
-                "in a page of {} bytes there is room for values of up to {inline_max} bytes",
+                "a page of {} bytes has space for values of up to {inline_max} bytes",
                 pages.page_size_bytes
             );
             let given = format!("{inline} bytes");
@@ -252,11 +252,11 @@ impl TableOptions {
     fn check_training(&self) -> Result<(), Error> {
         if !(25..=100).contains(&self.fill_percent) {
             let given = format!("{} %", self.fill_percent);
-            return Err(bad("fill", given, "it can be 25 to 100 %"));
+            return Err(bad("fill", given, "expected 25 to 100 %"));
         }
         if !(0.5..=1024.0).contains(&self.epsilon_keys) {
             let given = self.epsilon_keys.to_string();
-            return Err(bad("epsilon", given, "it can be 0.5 to 1024 keys"));
+            return Err(bad("epsilon", given, "expected 0.5 to 1024 keys"));
         }
         Ok(())
     }
@@ -353,7 +353,7 @@ impl SessionOptions {
             allowed,
         };
         let budget = Budget::new(bytes).ok_or_else(|| {
-            let allowed = format!("it can be {} bytes or more", Budget::BYTES_MIN);
+            let allowed = format!("expected at least {} bytes", Budget::BYTES_MIN);
             bad(format!("{bytes} bytes"), allowed)
         })?;
         match layer {
@@ -362,7 +362,7 @@ impl SessionOptions {
             other => {
                 let given = format!("{bytes} bytes for a table with search layer '{other}'");
                 let allowed =
-                    "only search layers 'learned', 'sherman' and 'cell' can do with less than all"
+                    "only the search layers 'learned', 'sherman' and 'cell' support a budget"
                         .to_owned();
                 Err(bad(given, allowed).into())
             }
@@ -384,7 +384,7 @@ pub(crate) fn check_name(name: &str) -> Result<(), Error> {
         option: "table name",
         given: format!("{name:?}"),
         allowed: format!(
-            "it can be 1 to {NAME_SIZE_BYTES_MAX} bytes of UTF-8 without control characters"
+            "expected 1 to {NAME_SIZE_BYTES_MAX} bytes of UTF-8 without control characters"
         ),
     }
     .into())
@@ -426,7 +426,7 @@ impl TableInfo {
             })
         };
         let layer = LayerKind::from_number(record.search_layer)
-            .ok_or_else(|| unknown(format!("search layer {}", record.search_layer)))?;
+            .ok_or_else(|| unknown(format!("unknown search layer {}", record.search_layer)))?;
         let (kind, slots) = match record.kind {
             RecordKind::Words { slots } => (TableKind::Words, u64::from(slots)),
             RecordKind::Bytes {

@@ -43,8 +43,8 @@ pub enum OpenError {
     Address(#[from] CoordinatorAddressError),
     /// The address is a directory, which only the process that serves it can use.
     #[error(
-        "'{address}' is for the process that serves it: take 'tcp:HOST:PORT', where \
-         `farleaf region serve` serves it to others"
+        "'{address}' can be used only by the process that serves it; use the 'tcp:HOST:PORT' at \
+         which `farleaf region serve` serves it"
     )]
     Directory {
         /// Address of the coordinator.
@@ -52,8 +52,8 @@ pub enum OpenError {
     },
     /// This program was built without the feature `etcd`.
     #[error(
-        "'{address}' cannot be used: this program was built without etcd; build it with the \
-         feature `etcd` (`cargo build -p farleaf-cli --features etcd`), which takes protoc"
+        "cannot use '{address}': this program was built without etcd support; build it with the \
+         feature `etcd` (`cargo build -p farleaf-cli --features etcd`), which requires protoc"
     )]
     NoEtcd {
         /// Address of the coordinator.
@@ -157,12 +157,15 @@ mod tests {
     /// do.
     #[test]
     fn what_cannot_be_opened_says_why() {
-        assert!(refusal("shm:default").contains("take 'tcp:HOST:PORT'"));
+        assert!(refusal("shm:default").contains("use 'tcp:HOST:PORT'"));
         let directory = refusal("dir:/var/lib/farleaf");
         assert!(directory.contains("`farleaf region serve`"), "{directory}");
         let nobody = refusal("tcp:127.0.0.1:1");
         assert!(nobody.starts_with("the coordinator tcp:127.0.0.1:1 cannot be reached"));
-        assert!(nobody.contains("look whether it is running"), "{nobody}");
+        assert!(
+            nobody.contains("check that the server is running"),
+            "{nobody}"
+        );
     }
 
     /// Promise: without the feature, the error for an etcd address says how to build a program that

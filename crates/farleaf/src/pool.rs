@@ -208,7 +208,7 @@ impl Pool {
             Some((kind @ ("tcp" | "verbs"), at)) => {
                 if !at.rsplit_once(':').is_some_and(is_host_and_port) {
                     return Err(bad(format!(
-                        "after '{kind}:' comes HOST:PORT, with a port from 1 to 65535"
+                        "expected '{kind}:HOST:PORT' with a port from 1 to 65535"
                     )));
                 }
                 match kind {
@@ -217,9 +217,9 @@ impl Pool {
                 }
             }
             Some(("mem", "")) => Self::embedded(&PoolOptions::default()),
-            Some(("mem", _)) => Err(bad("nothing may follow 'mem:'".to_owned())),
-            Some((scheme, _)) => Err(bad(format!("there is no '{scheme}:'"))),
-            None => Err(bad("there is no ':' in it".to_owned())),
+            Some(("mem", _)) => Err(bad("unexpected text after 'mem:'".to_owned())),
+            Some((scheme, _)) => Err(bad(format!("unknown kind '{scheme}:'"))),
+            None => Err(bad("missing ':'".to_owned())),
         }
     }
 
@@ -381,8 +381,8 @@ impl Pool {
         let has_nodes = drive(&endpoint, refreshed)?;
         if has_nodes {
             let Some((home, options)) = pool_connection.control().zip(options) else {
-                let why = "it is one of several nodes, which are reached over the network: open \
-                           the pool by tcp:HOST:PORT or verbs:HOST:PORT of any of them";
+                let why = "it is one of several nodes, which are reached over the network; open \
+                           the pool as tcp:HOST:PORT or verbs:HOST:PORT of any of them";
                 let why = why.to_owned();
                 return Err(ErrorKind::BadAddress { address, why }.into());
             };
@@ -518,7 +518,7 @@ impl Pool {
     /// state, or the `admin` right is missing.
     pub fn set_node_state(&self, number: u8, state: MemberState) -> Result<(), Error> {
         let Some(home) = self.0.pool_connection.control() else {
-            let why = "nodes are administered over the network, by tcp:HOST:PORT or \
+            let why = "nodes are administered over the network; use tcp:HOST:PORT or \
                        verbs:HOST:PORT";
             let (why, address) = (why.to_owned(), self.0.share.address.clone());
             return Err(ErrorKind::BadAddress { address, why }.into());

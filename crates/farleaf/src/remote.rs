@@ -69,8 +69,10 @@ impl<H: SessionHost> AsyncTable<H> {
             Failure::Unsound => ErrorKind::LoadDiscarded { name: name() },
             // The catalog contradicted this when the table was opened, and a table's kind never
             // changes.
-            Failure::OfLeaves => ErrorKind::BadReply("that the table's records are not its own"),
-            Failure::OfOtherKind => ErrorKind::BadReply("that the table is of another kind"),
+            Failure::OfLeaves => {
+                ErrorKind::BadReply("the node does not store the table's records itself")
+            }
+            Failure::OfOtherKind => ErrorKind::BadReply("the table is of another kind"),
         }
         .into()
     }
@@ -306,5 +308,5 @@ impl<H: SessionHost> AsyncTable<H> {
 /// Returns the error for a valid reply that does not match the request.
 #[cold]
 pub(crate) fn other_reply() -> Error {
-    ErrorKind::BadReply("a reply to something else").into()
+    ErrorKind::BadReply("a reply that does not match the request").into()
 }

@@ -8,7 +8,8 @@ use crate::value::VALUE_SIZE_BYTES_MAX;
 /// Error: bytes are not a valid encoding of the requested key or value type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error(
-    "at byte {byte_index}, reading {wanted}: {fault}; were these bytes written as another type?"
+    "cannot decode {wanted} at byte {byte_index}: {fault}; check that the bytes were written as \
+     this type"
 )]
 pub struct DecodeError {
     /// Index of the first invalid byte, from 0; the number of bytes if one is missing.
@@ -33,19 +34,19 @@ impl DecodeError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum DecodeFault {
     /// The bytes end too early.
-    #[error("the bytes end, {missing_size_bytes} too early")]
+    #[error("{missing_size_bytes} bytes are missing at the end")]
     Ends {
         /// Number of missing bytes.
         missing_size_bytes: usize,
     },
     /// Bytes are left over after the end of the encoding.
-    #[error("it is over, and {size_bytes} bytes are left")]
+    #[error("{size_bytes} unexpected bytes at the end")]
     Trailing {
         /// Number of bytes left over.
         size_bytes: usize,
     },
     /// A byte that selects one of several cases has an undefined value.
-    #[error("found {found:#04x}, where only {allowed} may be")]
+    #[error("expected {allowed}, found {found:#04x}")]
     Byte {
         /// Value of the byte.
         found: u8,
@@ -53,13 +54,13 @@ pub enum DecodeFault {
         allowed: &'static str,
     },
     /// A string that must end with a terminator does not.
-    #[error("the bytes end before the 00 01 that ends it")]
+    #[error("the terminator 00 01 is missing")]
     Unterminated,
     /// A string or a character is not UTF-8.
-    #[error("it is not UTF-8")]
+    #[error("invalid UTF-8")]
     NotUtf8,
     /// The encoding is longer than allowed. `byte_index` is the index of the first byte too many.
-    #[error("there are {size_bytes} bytes, more than {size_bytes_max}")]
+    #[error("{size_bytes} bytes exceed the limit of {size_bytes_max}")]
     TooLong {
         /// Number of bytes found.
         size_bytes: usize,
@@ -77,7 +78,8 @@ pub enum DecodeFault {
 /// Error: an encoded key exceeds the size limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error(
-    "the key has {size_bytes} bytes as encoded, and {KEY_SIZE_BYTES_MAX} is the most; take a shorter one"
+    "the encoded key has {size_bytes} bytes, and the limit is {KEY_SIZE_BYTES_MAX}; use a shorter \
+     key"
 )]
 pub struct KeyTooLong {
     /// Size in bytes of the encoded key, or of its encoded first components.
@@ -87,7 +89,8 @@ pub struct KeyTooLong {
 /// Error: an encoded value exceeds the size limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error(
-    "the value has {size_bytes} bytes as encoded, and {VALUE_SIZE_BYTES_MAX} is the most; split it over several keys"
+    "the encoded value has {size_bytes} bytes, and the limit is {VALUE_SIZE_BYTES_MAX}; split it \
+     over several keys"
 )]
 pub struct ValueTooLong {
     /// Size of the encoded value in bytes.
@@ -111,8 +114,8 @@ mod tests {
         };
         assert_eq!(
             error.to_string(),
-            "at byte 4, reading a bool: found 0x02, where only 00 or 01 may be; \
-             were these bytes written as another type?"
+            "cannot decode a bool at byte 4: expected 00 or 01, found 0x02; \
+             check that the bytes were written as this type"
         );
         let text = KeyTooLong { size_bytes: 5000 }.to_string();
         assert!(text.contains("5000") && text.contains("4096"), "{text}");

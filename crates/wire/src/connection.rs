@@ -159,7 +159,7 @@ impl Connection {
     pub fn call_within(&mut self, request: &[u8], timeout: Duration) -> Result<&[u8], WireError> {
         assert!(
             self.broken.is_some() || self.unanswered_count == 0,
-            "the answers of earlier requests must be received first"
+            "the replies to earlier requests must be received first"
         );
         self.send(request)?;
         self.receive_within(timeout)
@@ -176,7 +176,7 @@ impl Connection {
     pub fn send(&mut self, request: &[u8]) -> Result<(), WireError> {
         let address = || self.address.clone();
         if let Some(how) = &self.broken {
-            let how = format!("the connection broke before: {how}");
+            let how = format!("the connection failed earlier: {how}");
             return Err(WireError::NotSent {
                 address: address(),
                 how,
@@ -194,7 +194,7 @@ impl Connection {
         let sent = send(&mut &self.socket, Kind::Request, request, time);
         if let Err(error) = sent {
             let how = match error.kind() {
-                io::ErrorKind::TimedOut => format!("it was not taken within {time:?}"),
+                io::ErrorKind::TimedOut => format!("timed out after {time:?}"),
                 _ => error.to_string(),
             };
             let address = address();
@@ -226,7 +226,7 @@ impl Connection {
     pub fn receive_within(&mut self, timeout: Duration) -> Result<&[u8], WireError> {
         assert!(
             self.unanswered_count > 0,
-            "there is a request that has no answer"
+            "there must be a request without a reply"
         );
         if let Some(how) = &self.broken {
             return Err(WireError::Lost {
@@ -265,14 +265,14 @@ impl Connection {
                     reason: text.chars().filter(|it| !it.is_control()).collect(),
                 })
             }
-            Ok(Received::Frame(Kind::Request)) => {
-                Err(lost("the other side sent a request".to_owned()))
-            }
+            Ok(Received::Frame(Kind::Request)) => Err(lost(
+                "the peer sent a request instead of a reply".to_owned(),
+            )),
             Ok(Received::Quiet) | Err(ReceiveError::TooSlow) => Err(WireError::TimedOut {
                 address: address(),
                 timeout,
             }),
-            Ok(Received::End) => Err(lost("the other side has ended the connection".to_owned())),
+            Ok(Received::End) => Err(lost("the peer closed the connection".to_owned())),
             Err(error) => Err(lost(error.text())),
         }
     }
@@ -309,6 +309,6 @@ fn open(address: &str, time: Duration) -> Result<(TcpStream, SocketAddr), WireEr
             Err(error) => last = Some(error),
         }
     }
-    let none = || io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    let none = || io::Error::new(io::ErrorKind::NotFound, "the name resolves to no address");
     Err(failed(last.unwrap_or_else(none)))
 }

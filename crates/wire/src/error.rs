@@ -17,15 +17,18 @@ use crate::greeting::WIRE_VERSION;
 pub enum WireError {
     /// Other hosts can connect to the listener, and it has no secret.
     #[error(
-        "{address} can be reached from other hosts, so who connects must prove to know a secret, \
-         and none was given; give one (`farleaf secret new` makes one), or listen on loopback"
+        "{address} can be reached from other hosts, so a secret is required; set one (`farleaf \
+         secret new` creates one), or listen on a loopback address"
     )]
     NeedsSecret {
         /// Address of the listener.
         address: SocketAddr,
     },
     /// The system does not allow listening at this address.
-    #[error("cannot listen at {address}: {source}; choose another address, or end who has it")]
+    #[error(
+        "cannot listen at {address}: {source}; choose another address, or stop the process that \
+         uses it"
+    )]
     Bind {
         /// Address of the listener.
         address: SocketAddr,
@@ -34,7 +37,7 @@ pub enum WireError {
     },
     /// The secret for programs of this user cannot be stored.
     #[error(
-        "cannot write the secret for this host's programs to {}: {source}; give a secret",
+        "cannot write the secret for this host's programs to '{}': {source}; set a secret",
         path.display()
     )]
     LocalSecret {
@@ -45,8 +48,8 @@ pub enum WireError {
     },
     /// The secret is a derived key, which does not open connections of this protocol.
     #[error(
-        "the secret for {address} is a derived key, which gives the right to {rights} in memory \
-         nodes and nothing here; give the secret itself"
+        "the secret for {address} is a derived key, which grants '{rights}' on memory nodes only; \
+         use the secret that it was derived from"
     )]
     DerivedKey {
         /// Address of the listener or server.
@@ -55,7 +58,7 @@ pub enum WireError {
         rights: Rights,
     },
     /// No thread can be started.
-    #[error("cannot start to serve at {address}: {source}")]
+    #[error("cannot start the server at {address}: {source}")]
     Start {
         /// Address of the listener.
         address: SocketAddr,
@@ -64,15 +67,15 @@ pub enum WireError {
     },
     /// The server requires a secret, and none was given.
     #[error(
-        "{address} wants a secret, and none was given; give the one that it was started with (only \
-         a listener on loopback that has made its own is let in to without)"
+        "{address} requires a secret, and none was given; use the secret that the server was \
+         started with (only a server on loopback that has created its own secret needs none)"
     )]
     NoSecret {
         /// Address of the server.
         address: String,
     },
     /// The secret that a listener on this host has stored cannot be used.
-    #[error("{address} has left no secret that can be taken: {source}")]
+    #[error("cannot use the secret that {address} stored on this host: {source}")]
     SecretFile {
         /// Address of the server.
         address: String,
@@ -80,7 +83,9 @@ pub enum WireError {
         source: SecretError,
     },
     /// No process listens at the address, or it cannot be reached.
-    #[error("cannot connect to {address}: {source}; look whether it is running, and reachable")]
+    #[error(
+        "cannot connect to {address}: {source}; check that the server is running and reachable"
+    )]
     Connect {
         /// Address of the server.
         address: String,
@@ -88,7 +93,7 @@ pub enum WireError {
         source: io::Error,
     },
     /// The server sent no valid greeting.
-    #[error("{address} did not greet: {how}; look whether it is a server of Farleaf, and running")]
+    #[error("handshake with {address} failed: {how}; check that a Farleaf server is running there")]
     Greeting {
         /// Address of the server.
         address: String,
@@ -97,9 +102,9 @@ pub enum WireError {
     },
     /// The server speaks another version of the protocol.
     #[error(
-        "{address} speaks version {theirs} of the wire protocol and this program version \
+        "{address} uses version {theirs} of the wire protocol, and this program uses version \
          {WIRE_VERSION}; run the same version on both sides{}",
-        said.as_ref().map_or(String::new(), |it| format!(" (it said: {it})"))
+        said.as_ref().map_or(String::new(), |it| format!(" (it replied: {it})"))
     )]
     Version {
         /// Address of the server.
@@ -119,8 +124,8 @@ pub enum WireError {
     },
     /// The server did not prove that it knows the secret.
     #[error(
-        "{address} could not prove that it knows the secret, so nothing was asked of it; look who \
-         listens there"
+        "{address} did not prove that it has the secret, so no request was sent; check which \
+         process listens there"
     )]
     NotProven {
         /// Address of the server.
@@ -128,9 +133,9 @@ pub enum WireError {
     },
     /// The server belongs to another cluster than expected.
     #[error(
-        "{address} is a server of {}, and {expected} was expected: either the directory that it had \
-         before was lost or replaced, or this is the address of another one; put that directory \
-         back and start the server again, or give the right address", shown(*found)
+        "{address} belongs to {}, expected {expected}: the server's directory was lost or \
+         replaced, or the address is wrong; restore the directory and restart the server, or use \
+         the right address", shown(*found)
     )]
     OtherCluster {
         /// Address of the server.
@@ -141,7 +146,9 @@ pub enum WireError {
         found: Option<ClusterTag>,
     },
     /// The request is larger than the server accepts; the connection stays usable.
-    #[error("a request to {address} has {size_bytes} bytes, and {size_bytes_max} are the most")]
+    #[error(
+        "a request of {size_bytes} bytes to {address} is too large: the limit is {size_bytes_max}"
+    )]
     RequestTooLarge {
         /// Address of the server.
         address: String,
@@ -161,7 +168,7 @@ pub enum WireError {
     },
     /// No reply came in time: the request may have been executed, or may still be. The connection
     /// is no longer usable, because this reply could be taken for that to the next request.
-    #[error("{address} gave no answer within {timeout:?}; what was asked may be done or not")]
+    #[error("no reply from {address} within {timeout:?}; the request may have been executed")]
     TimedOut {
         /// Address of the server.
         address: String,
@@ -170,7 +177,7 @@ pub enum WireError {
     },
     /// The connection ended or broke before the reply: the request may have been executed, or may
     /// still be.
-    #[error("{address} gave no answer: {how}; what was asked may be done or not")]
+    #[error("no reply from {address}: {how}; the request may have been executed")]
     Lost {
         /// Address of the server.
         address: String,
@@ -178,7 +185,7 @@ pub enum WireError {
         how: String,
     },
     /// The server closed the connection and gave a reason; the request may have been executed.
-    #[error("{address} has ended the connection: {reason}; what was asked may be done or not")]
+    #[error("{address} closed the connection: {reason}; the request may have been executed")]
     ClosedByServer {
         /// Address of the server.
         address: String,

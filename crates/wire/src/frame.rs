@@ -62,19 +62,19 @@ impl Header {
     }
 
     /// Decodes a header. If the bytes are invalid, or the payload is larger than `size_bytes_max`,
-    /// the error is a text that completes "the other side sent ...".
+    /// the error is a text that completes "the peer sent ...".
     pub(crate) fn decode(
         bytes: [u8; HEADER_SIZE_BYTES],
         size_bytes_max: usize,
     ) -> Result<Self, String> {
         let [s0, s1, s2, s3, tag @ ..] = bytes;
         let kind = Kind::of_tag(tag)
-            .ok_or_else(|| format!("what is no frame (it begins with {})", bytes.escape_ascii()))?;
+            .ok_or_else(|| format!("an invalid frame header '{}'", bytes.escape_ascii()))?;
         let size_bytes = u32::from_le_bytes([s0, s1, s2, s3]) as usize;
         let size_bytes_max = size_bytes_max.min(FRAME_SIZE_BYTES_MAX);
         if size_bytes > size_bytes_max {
             return Err(format!(
-                "a frame of {size_bytes} bytes, and {size_bytes_max} are the most"
+                "a frame of {size_bytes} bytes, above the limit of {size_bytes_max}"
             ));
         }
         Ok(Self { kind, size_bytes })
@@ -110,6 +110,6 @@ mod tests {
         let error = Header::decode(*b"\x01\0\0\x10FLan", usize::MAX).expect_err("too large");
         assert!(error.contains("268435457 bytes"), "{error}");
         let error = Header::decode(*b"\x05\0\0\0FLrq", 4).expect_err("too large");
-        assert!(error.contains("5 bytes, and 4"), "{error}");
+        assert!(error.contains("5 bytes, above the limit of 4"), "{error}");
     }
 }

@@ -69,7 +69,7 @@ pub(crate) enum GreetingError {
     Foreign(String),
     /// The message has another version; with its text, if it is a refusal.
     Version { theirs: u16, said: Option<String> },
-    /// Text that completes "the other side sent ...".
+    /// Text that completes "the peer sent ...".
     Malformed(&'static str),
 }
 
@@ -123,7 +123,7 @@ impl Greeting {
         Ok(match number {
             0 => Self::Refusal(
                 text_of(message, value)
-                    .ok_or(GreetingError::Malformed("a refusal without a text"))?,
+                    .ok_or(GreetingError::Malformed("a refusal without a valid text"))?,
             ),
             1 => Self::Hello {
                 nonce: token,
@@ -137,7 +137,7 @@ impl Greeting {
             3 => Self::Proof(token),
             4 => Self::Welcome(token),
             5 => Self::OtherCluster(token),
-            _ => return Err(GreetingError::Malformed("a greeting of an unknown kind")),
+            _ => return Err(GreetingError::Malformed("a message of an unknown type")),
         })
     }
 }

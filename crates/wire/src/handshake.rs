@@ -94,8 +94,8 @@ pub(crate) fn greet(
     let broken = |error: io::Error| WireError::Greeting {
         address: address.to_owned(),
         how: match error.kind() {
-            io::ErrorKind::TimedOut => format!("nothing came within {time:?}"),
-            io::ErrorKind::UnexpectedEof => "it has hung up".to_owned(),
+            io::ErrorKind::TimedOut => format!("no message within {time:?}"),
+            io::ErrorKind::UnexpectedEof => "it closed the connection".to_owned(),
             _ => error.to_string(),
         },
     };
@@ -149,7 +149,7 @@ pub(crate) fn greet(
 fn out_of_order(address: &str) -> WireError {
     WireError::Greeting {
         address: address.to_owned(),
-        how: "it said something out of order".to_owned(),
+        how: "it sent a message out of order".to_owned(),
     }
 }
 
@@ -165,7 +165,7 @@ fn interpret_message(
         Ok(interpret_message) => Ok(interpret_message),
         Err(GreetingError::Foreign(begin)) => Err(WireError::Greeting {
             address,
-            how: format!("it said something else ({begin})"),
+            how: format!("its reply is not in Farleaf's wire protocol (it begins with '{begin}')"),
         }),
         Err(GreetingError::Malformed(what)) => Err(WireError::Greeting {
             address,
@@ -223,7 +223,7 @@ pub(crate) fn admit(
     set_write_time(socket, GREETING_TIME_MAX)?;
     let (hello, greeting) = receive_greeting(socket, until)?;
     let Greeting::Hello { expected, .. } = greeting else {
-        return Err(refused(socket, "a greeting begins with a hello".to_owned()));
+        return Err(refused(socket, "expected a hello message".to_owned()));
     };
     let own = membership.cluster();
     let challenge = Greeting::Challenge {
@@ -234,7 +234,7 @@ pub(crate) fn admit(
     let challenge = send_message(socket, &challenge)?;
     let (_, greeting) = receive_greeting(socket, until)?;
     let Greeting::Proof(proof) = greeting else {
-        return Err(refused(socket, "a proof was to come".to_owned()));
+        return Err(refused(socket, "expected a proof message".to_owned()));
     };
     if !key.is_proven(&[CLIENT, &hello, &challenge], &proof) {
         return Err(Rejection::WrongSecret);
@@ -267,13 +267,16 @@ fn receive_greeting(socket: &TcpStream, until: Instant) -> Result<(Message, Gree
     decoded.map_err(|error| {
         let reason = match error {
             GreetingError::Foreign(begin) => {
-                format!("this is a server of Farleaf's wire protocol, and was sent {begin}")
+                format!(
+                    "this server uses Farleaf's wire protocol, but the first message begins with \
+                     '{begin}'"
+                )
             }
             GreetingError::Version { theirs, .. } => format!(
                 "this server speaks version {WIRE_VERSION} of the wire protocol, the client \
                  version {theirs}: run the same version on both sides"
             ),
-            GreetingError::Malformed(what) => format!("this server was sent {what}"),
+            GreetingError::Malformed(what) => format!("this server received {what}"),
         };
         refused(socket, reason)
     })
@@ -297,7 +300,7 @@ pub(crate) fn delay_refusal(mut socket: &TcpStream) {
     }
     refuse(
         socket,
-        "wrong secret; give the one that this server was started with",
+        "wrong secret; use the secret that this server was started with",
     );
 }
 

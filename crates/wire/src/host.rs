@@ -50,11 +50,12 @@ impl ServerContext {
         match greeted {
             Ok(()) => {}
             Err(Rejection::Replaced) => {
-                return tracing::debug!(%peer, "hung up on: too many have not logged in");
+                let reason = "too many unauthenticated connections";
+                return tracing::debug!(%peer, "connection closed: {reason}");
             }
             Err(Rejection::Refused(reason)) => {
                 if self.warns(peer) {
-                    tracing::warn!(%peer, "turned away: {reason}");
+                    tracing::warn!(%peer, "connection rejected: {reason}");
                 }
                 return;
             }
@@ -73,7 +74,7 @@ impl ServerContext {
                 if self.warns(peer) {
                     tracing::info!(
                         %peer,
-                        "a connection expects {expected}, and this server has no cluster id yet"
+                        "connection rejected: it expects {expected}; this server has no cluster id"
                     );
                 }
                 return;
@@ -91,11 +92,11 @@ impl ServerContext {
                 return;
             }
             Err(Rejection::Gone(error)) => {
-                return tracing::debug!(%peer, %error, "hung up on in the greeting");
+                return tracing::debug!(%peer, %error, "connection closed during the handshake");
             }
         }
         if let Err(how) = self.answer_all(socket, service) {
-            tracing::debug!(%peer, "the connection is over: {how}");
+            tracing::debug!(%peer, "connection closed: {how}");
         }
     }
 
@@ -125,10 +126,10 @@ impl ServerContext {
                         continue;
                     }
                     format!(
-                        "an answer has {size_bytes} bytes, and {FRAME_SIZE_BYTES_MAX} are the most"
+                        "a reply of {size_bytes} bytes exceeds the limit of {FRAME_SIZE_BYTES_MAX}"
                     )
                 }
-                Ok(Received::Frame(_)) => "a client sends requests only".to_owned(),
+                Ok(Received::Frame(_)) => "the peer sent a frame that is not a request".to_owned(),
                 Ok(Received::Quiet) => continue,
                 Ok(Received::End) => return Ok(()),
                 Err(error) => error.text(),

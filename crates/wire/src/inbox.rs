@@ -40,7 +40,7 @@ pub(crate) enum ReceiveError {
     Cut,
     /// A frame has begun, and is not completed or is too slow.
     TooSlow,
-    /// Text that completes "the other side sent ...".
+    /// Text that completes "the peer sent ...".
     Malformed(String),
     /// Memory for a frame of this many bytes cannot be allocated.
     Memory(usize),
@@ -49,13 +49,13 @@ pub(crate) enum ReceiveError {
 }
 
 impl ReceiveError {
-    /// Returns a text that completes "the connection is over: ...".
+    /// Returns a text that completes "connection closed: ...".
     pub(crate) fn text(&self) -> String {
         match self {
-            Self::Cut => "the other side has ended in the middle of a frame".to_owned(),
-            Self::TooSlow => "the other side has begun a frame and does not end it".to_owned(),
-            Self::Malformed(what) => format!("the other side sent {what}"),
-            Self::Memory(size_bytes) => format!("there is no memory for {size_bytes} bytes"),
+            Self::Cut => "the peer closed the connection in the middle of a frame".to_owned(),
+            Self::TooSlow => "timed out in the middle of a frame".to_owned(),
+            Self::Malformed(what) => format!("the peer sent {what}"),
+            Self::Memory(size_bytes) => format!("cannot allocate {size_bytes} bytes for a frame"),
             Self::Gone(error) => error.to_string(),
         }
     }

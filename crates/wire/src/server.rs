@@ -62,7 +62,7 @@ impl Server {
             membership: listener.options.membership,
             request_size_bytes_max: listener.options.request_size_bytes_max,
             frame_time: listener.options.frame_time_max,
-            warnings: Mutex::new(Warnings::new("connections turned away")),
+            warnings: Mutex::new(Warnings::new("rejected connections")),
         };
         let acceptor = Acceptor {
             socket: listener.socket,
@@ -138,7 +138,7 @@ impl Acceptor {
     fn serve_connection(&self, socket: TcpStream, peer: SocketAddr) {
         let socket = Arc::new(socket);
         let Some(slot) = self.connection_table.take(&socket, peer) else {
-            return refuse_connection(&socket, "it has as many connections as it may have");
+            return refuse_connection(&socket, "the limit on connections is reached");
         };
         let (context, service) = (Arc::clone(&self.context), Arc::clone(&self.service));
         let own = Arc::clone(&socket);
@@ -153,8 +153,8 @@ impl Acceptor {
             drop(slot);
         });
         if let Err(error) = started {
-            tracing::warn!(%peer, %error, "turned away: no thread can be started");
-            refuse_connection(&socket, "it can start no thread");
+            tracing::warn!(%peer, %error, "connection rejected: cannot start a thread");
+            refuse_connection(&socket, "the server cannot start a thread");
         }
     }
 }

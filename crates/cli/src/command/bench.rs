@@ -262,7 +262,7 @@ pub(crate) fn run(pool: &PoolArguments, arguments: &BenchArguments) -> anyhow::R
             .validate()
             .map_err(|error| BadArgument(error.to_string()))?;
     }
-    private_files::remove_at_signals().context("cannot take signals")?;
+    private_files::remove_at_signals().context("cannot install the signal handlers")?;
     let mut scratches = Vec::new();
     for persistent in configs.iter_mut().filter_map(|it| it.persistent.as_mut()) {
         scratches.extend(prepare(persistent, pool, arguments.threads)?);
@@ -309,7 +309,7 @@ pub(crate) fn option_of_other_kind(bench: &ArgMatches) -> Option<String> {
     let kind = ycsb.get_one("kind").copied();
     match kind.unwrap_or_else(|| KindChoice::of(is_persistent(ycsb))) {
         KindChoice::Bytes => ["slots"].into_iter().find(is_given).map(|option| {
-            format!("--{option} is of tables of words: it cannot be used with --kind bytes")
+            format!("--{option} cannot be used with --kind bytes: it is for tables of words")
         }),
         KindChoice::Words => [
             "key_size",
@@ -322,7 +322,7 @@ pub(crate) fn option_of_other_kind(bench: &ArgMatches) -> Option<String> {
         .find(is_given)
         .map(|option| {
             let option = option.replace('_', "-");
-            format!("--{option} is of tables of byte strings: it needs --kind bytes")
+            format!("--{option} needs --kind bytes: it is for tables of byte strings")
         }),
     }
 }
@@ -331,9 +331,10 @@ pub(crate) fn option_of_other_kind(bench: &ArgMatches) -> Option<String> {
 pub(super) fn parse_value_size(text: &str) -> Result<ValueSize, &'static str> {
     match parse_size(text) {
         Ok(size_bytes) => Ok(ValueSize::Fixed(to_count(size_bytes))),
-        Err(_) => text.parse().map_err(
-            |_| "a size such as 65536 or 64KiB, S, M or L (9, 99, 999), or a mix: SD, MD or LD",
-        ),
+        Err(_) => text.parse().map_err(|_| {
+            "expected a size such as 65536 or 64KiB, S, M or L (9, 99, 999), or a mix: SD, MD \
+             or LD"
+        }),
     }
 }
 

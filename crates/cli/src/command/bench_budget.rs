@@ -110,7 +110,7 @@ pub(super) fn run(rdma: &RdmaArguments, arguments: &BudgetArguments) -> anyhow::
         Some(path) => Some(Folder::claim(WRITER, path, &names)?),
         None => None,
     };
-    private_files::remove_at_signals().context("cannot take signals")?;
+    private_files::remove_at_signals().context("cannot install the signal handlers")?;
     let screen = Screen {
         config: &config,
         format: arguments.output.output,

@@ -52,7 +52,7 @@ pub(super) fn run(rdma: &RdmaArguments, arguments: &CallsArguments) -> anyhow::R
     config
         .validate()
         .map_err(|error| BadArgument(error.to_string()))?;
-    private_files::remove_at_signals().context("cannot take signals")?;
+    private_files::remove_at_signals().context("cannot install the signal handlers")?;
     let screen = Screen {
         format: arguments.output.output,
         printed: RefCell::new(Ok(())),

@@ -98,7 +98,7 @@ pub(super) fn run(rdma: &RdmaArguments, arguments: &CostsArguments) -> anyhow::R
     config
         .validate()
         .map_err(|error| BadArgument(error.to_string()))?;
-    private_files::remove_at_signals().context("cannot take signals")?;
+    private_files::remove_at_signals().context("cannot install the signal handlers")?;
     let screen = Screen {
         format: arguments.output.output,
         bar: RefCell::new(ProgressBar::hidden()),

@@ -81,7 +81,7 @@ pub(super) fn misplaced_option(ycsb: &ArgMatches) -> Option<String> {
     if has_cluster(ycsb) {
         if ycsb.get_one("engine") == Some(&EngineName::Memory) {
             return Some(
-                "--engine memory cannot be used with a cluster: its tables are on disks; leave \
+                "--engine memory cannot be used with a cluster: its tables are on disk; leave \
                  --cluster out"
                     .to_owned(),
             );

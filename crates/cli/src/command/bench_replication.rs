@@ -117,7 +117,7 @@ pub(super) fn run(arguments: &ReplicationArguments) -> anyhow::Result<Ending> {
     config
         .validate()
         .map_err(|error| BadArgument(error.to_string()))?;
-    private_files::remove_at_signals().context("cannot take signals")?;
+    private_files::remove_at_signals().context("cannot install the signal handlers")?;
     let scratch = Scratch::in_directory(&config.directory)?;
     scratch.path().clone_into(&mut config.directory);
     let screen = Screen::new(arguments.output.output);

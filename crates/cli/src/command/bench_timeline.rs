@@ -159,7 +159,7 @@ fn parse_seconds(text: &str) -> Result<Duration, &'static str> {
         .parse()
         .map_err(|_| "expected seconds, such as 1 or 0.5")?;
     // The benchmark checks whether the length makes sense.
-    Duration::try_from_secs_f64(seconds).map_err(|_| "expected seconds from 0 on")
+    Duration::try_from_secs_f64(seconds).map_err(|_| "expected 0 seconds or more")
 }
 
 /// Measures one table for each search layer. Wrong and missing results and rejected puts end with
@@ -181,7 +181,7 @@ pub(super) fn run(rdma: &RdmaArguments, arguments: &TimelineArguments) -> anyhow
         Some(path) => Some(Folder::claim(WRITER, path, &names)?),
         None => None,
     };
-    private_files::remove_at_signals().context("cannot take signals")?;
+    private_files::remove_at_signals().context("cannot install the signal handlers")?;
     let mut reports = Vec::new();
     for config in &configs {
         let screen = Screen::new(arguments.output.output, config.layer);

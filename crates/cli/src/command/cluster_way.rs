@@ -113,18 +113,18 @@ pub(super) fn told(error: ClientError, address: &str) -> anyhow::Error {
     match error {
         ClientError::Cluster(ClusterError::NoTable(name)) | ClientError::TableGone { name } => {
             anyhow::anyhow!(
-                "there is no table '{name}' in the cluster at {address}; create it with `farleaf table \
-                 create {name}`, or see `farleaf table list`"
+                "no table '{name}' in the cluster at {address}; create it with `farleaf table \
+                 create {name}`, or list the tables with `farleaf table list`"
             )
         }
         ClientError::Cluster(ClusterError::TableExists(name)) => {
-            anyhow::anyhow!("there is a table '{name}' already in the cluster at {address}")
+            anyhow::anyhow!("table '{name}' already exists in the cluster at {address}")
         }
         ClientError::Cluster(ClusterError::BadTable(why)) => BadArgument(why).into(),
         error @ ClientError::TooLong { .. } => BadArgument(error.to_string()).into(),
         ClientError::Cluster(ClusterError::NoCluster) => anyhow::anyhow!(
-            "the coordinator {address} knows no cluster: `farleaf cluster init` creates one, or \
-             give the right address"
+            "the coordinator {address} has no cluster; create one with `farleaf cluster init`, or \
+             correct the address"
         ),
         other => other.into(),
     }

@@ -23,7 +23,10 @@ pub(super) fn open_sessions(pool: &PoolArguments) -> anyhow::Result<Sessions> {
 /// Opens the pool, for commands that support only one.
 pub(super) fn open_pool(pool: &PoolArguments) -> anyhow::Result<Pool> {
     if pool.addresses().len() > 1 {
-        let message = format!("--pool {pool} names several pools, and this works with one");
+        let message = format!(
+            "--pool '{pool}' has several addresses, but this command supports \
+             only one"
+        );
         return Err(BadArgument(message).into());
     }
     check_address(pool, &pool.pool)?;
@@ -33,8 +36,8 @@ pub(super) fn open_pool(pool: &PoolArguments) -> anyhow::Result<Pool> {
 /// Rejects addresses that commands do not support, though the library does.
 fn check_address(pool: &PoolArguments, address: &str) -> anyhow::Result<()> {
     if address.starts_with("mem:") {
-        let message = "a 'mem:' pool is gone with the process that made it, so there is nothing in \
-                       it for a command; serve a pool with `farleaf serve` and take 'shm:NAME'";
+        let message = "a 'mem:' pool exists only in the process that created it, so a command \
+                       cannot open it; start a pool with `farleaf serve`, and use 'shm:NAME'";
         return Err(BadArgument(message.to_owned()).into());
     }
     if let Some(rights) = pool.rights
@@ -43,8 +46,8 @@ fn check_address(pool: &PoolArguments, address: &str) -> anyhow::Result<()> {
             .any(|kind| address.starts_with(kind))
     {
         let message = format!(
-            "--rights {rights} cannot be used with {address}: only a node that is reached by \
-             'tcp:HOST:PORT' or 'verbs:HOST:PORT' can hold anybody to them"
+            "--rights {rights} cannot be used with {address}: only pools at 'tcp:HOST:PORT' or \
+             'verbs:HOST:PORT' enforce rights"
         );
         return Err(BadArgument(message).into());
     }

@@ -66,7 +66,7 @@ fn delete_words(table: &WordTable, arguments: &DelArguments) -> anyhow::Result<E
     for key in words_of(table, "key", &arguments.keys)? {
         // Printed at once, because it is done, even if the next one fails.
         if let Some(previous) = table.delete(key)? {
-            print(format_args!("deleted {key}, value {previous} before\n"))?;
+            print(format_args!("deleted {key} (previous value {previous})\n"))?;
         } else {
             ending = Ending::Lacking;
             say(format_args!(
@@ -86,7 +86,7 @@ fn delete_bytes(table: &StringTable, arguments: &DelArguments) -> anyhow::Result
     for key in keys {
         if let Some(previous) = table.take(&key)? {
             print(format_args!(
-                "deleted {}, {} before\n",
+                "deleted {} (previous {})\n",
                 encoding.show(&key),
                 previous_text(encoding, &previous)
             ))?;
@@ -107,7 +107,8 @@ fn delete_prefix(
     if prefix.is_empty() {
         // An unset variable in `--prefix "$PREFIX"` must not empty a table.
         let message = format!(
-            "--prefix is empty, and all keys begin so; `farleaf table drop {name}` drops the table"
+            "--prefix is empty and matches all keys; to delete them all, use `farleaf table drop \
+             {name}`"
         );
         return Err(BadArgument(message).into());
     }

@@ -80,7 +80,7 @@ pub(crate) struct RunArguments {
 /// Rejects the option that `--to` replaces.
 pub(super) fn renamed_to(folder: &str) -> Result<String, String> {
     Err(format!(
-        "the folder of the figures is named by --to: use `--to {folder}`"
+        "the folder of the figures is named by --to; use `--to {folder}`"
     ))
 }
 
@@ -160,7 +160,7 @@ fn experiments(path: Option<&Path>, paper: &Paper) -> anyhow::Result<Experiments
         Some(path) => {
             let shown = path.display().to_string();
             let text = std::fs::read_to_string(path)
-                .with_context(|| format!("cannot read experiments {shown}"))?;
+                .with_context(|| format!("cannot read the experiments '{shown}'"))?;
             (text, shown)
         }
     };

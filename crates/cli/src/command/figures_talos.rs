@@ -73,7 +73,7 @@ pub(super) fn run(arguments: &TalosArguments) -> anyhow::Result<Ending> {
     // Checked before many minutes of work, not after.
     let output = arguments.to.as_deref().unwrap_or(Path::new(FOLDER));
     let folder = Folder::claim(WRITER, output, &figures::file_names())?;
-    private_files::remove_at_signals().context("cannot take signals")?;
+    private_files::remove_at_signals().context("cannot install the signal handlers")?;
     let scratch = Scratch::in_directory(&directory)?;
     let suite = suite.in_directory(scratch.path().to_owned());
     let begun = Instant::now();

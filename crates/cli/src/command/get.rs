@@ -46,7 +46,7 @@ struct Found {
 /// stdout has records only.
 pub(crate) fn run(pool: &PoolArguments, arguments: &GetArguments) -> anyhow::Result<Ending> {
     if arguments.raw && arguments.keys.len() > 1 {
-        let message = "--raw writes one value, and nothing would tell where it ends: name one key";
+        let message = "--raw needs exactly one key: raw values have no separators; name one key";
         return Err(BadArgument(message.to_owned()).into());
     }
     let (sessions, table) = open_table(pool, &arguments.table.table)?;

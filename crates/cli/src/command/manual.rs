@@ -44,9 +44,9 @@ pub(crate) fn print_completions(arguments: &CompletionsArguments) -> anyhow::Res
 pub(crate) fn write_pages(arguments: &ManArguments) -> anyhow::Result<Ending> {
     let folder = &arguments.to;
     let shown = folder.display();
-    std::fs::create_dir_all(folder).with_context(|| format!("cannot create folder {shown}"))?;
+    std::fs::create_dir_all(folder).with_context(|| format!("cannot create folder '{shown}'"))?;
     let written = clap_mangen::generate_to(definition_for_manual(), folder);
-    written.with_context(|| format!("cannot write manual pages to {shown}"))?;
+    written.with_context(|| format!("cannot write manual pages to '{shown}'"))?;
     print(format_args!(
         "wrote manual pages to {shown}; read them with `man -l {shown}/farleaf.1`\n"
     ))?;

@@ -62,7 +62,7 @@ pub(crate) fn run(pool: &PoolArguments, arguments: &NodesArguments) -> anyhow::R
         NodesCommand::Drain { number } => set(
             &opened,
             (*number, NodeState::Draining),
-            "drains; `farleaf nodes list` shows when it has left",
+            "is draining; `farleaf nodes list` shows when it has left",
         )?,
         NodesCommand::Keep { number } => {
             set(&opened, (*number, NodeState::Active), "is in use")?;
@@ -71,7 +71,7 @@ pub(crate) fn run(pool: &PoolArguments, arguments: &NodesArguments) -> anyhow::R
             set(
                 &opened,
                 (*number, NodeState::Lost),
-                "is lost, and what was on it",
+                "is lost, with all data on it",
             )?;
         }
     }

@@ -35,7 +35,7 @@ pub(super) fn ask_patiently<T, E: Display>(
             Err(error) if is_away(&error) && since.elapsed() < patience => {
                 if !is_told {
                     say(format_args!(
-                        "waiting for the coordinator {name}, {} s at the most: {error}",
+                        "waiting up to {} s for the coordinator {name}: {error}",
                         patience.as_secs()
                     ));
                     is_told = true;

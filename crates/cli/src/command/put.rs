@@ -86,7 +86,7 @@ pub(crate) fn run(pool: &PoolArguments, arguments: &PutArguments) -> anyhow::Res
 
 fn tell(key: impl Display, previous: Option<String>) -> anyhow::Result<()> {
     match previous {
-        Some(previous) => print(format_args!("updated {key}, {previous} before\n")),
+        Some(previous) => print(format_args!("updated {key} (previous {previous})\n")),
         None => print(format_args!("inserted {key}\n")),
     }
 }
@@ -106,18 +106,18 @@ fn value_of(path: &Path) -> anyhow::Result<Vec<u8>> {
         Source::Stdin => Box::new(io::stdin().lock()),
         Source::File(path) => {
             let opened = File::open(path);
-            Box::new(opened.with_context(|| format!("cannot open {source}"))?)
+            Box::new(opened.with_context(|| format!("cannot open '{source}'"))?)
         }
     };
     let mut value = Vec::new();
     input
         .take(VALUE_SIZE_BYTES_MAX as u64 + 1)
         .read_to_end(&mut value)
-        .with_context(|| format!("cannot read {source}"))?;
+        .with_context(|| format!("cannot read '{source}'"))?;
     if value.len() > VALUE_SIZE_BYTES_MAX {
         let message = format!(
-            "the value in {source} has more than {VALUE_SIZE_BYTES_MAX} bytes (64 MiB), and a \
-             value can have no more; cut it into parts"
+            "the value in '{source}' is larger than the maximum of {VALUE_SIZE_BYTES_MAX} bytes \
+             (64 MiB); split it into several values"
         );
         return Err(BadArgument(message).into());
     }

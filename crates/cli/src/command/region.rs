@@ -182,7 +182,7 @@ fn parse_advertised(text: &str) -> Result<String, &'static str> {
 pub(super) fn parse_l0_size(text: &str) -> Result<u64, String> {
     match parse_buffer_size(text)? {
         size_bytes if size_bytes <= Memtable::SIZE_BYTES_MAX as u64 => Ok(size_bytes),
-        _ => Err("expected 16GiB at the most".to_owned()),
+        _ => Err("expected at most 16GiB".to_owned()),
     }
 }
 
@@ -193,7 +193,7 @@ fn parse_cache_size(text: &str) -> Result<u64, String> {
     let memory = host.totalram.saturating_mul(host.mem_unit.into());
     if size_bytes > memory {
         return Err(format!(
-            "this host has {} of memory, which all its regions share",
+            "expected at most {}, the memory of this host, which all its regions share",
             size(memory)
         ));
     }
@@ -327,8 +327,8 @@ impl ServeArguments {
     ) -> anyhow::Result<ServerOptions> {
         if self.listen.ip().is_unspecified() && self.advertise.is_none() {
             let message = format!(
-                "--listen {} is on all addresses of this host, so others cannot tell by which to \
-                 come: give one with --advertise HOST:PORT",
+                "--listen {} means all addresses of this host, to which other hosts cannot \
+                 connect; set the address of this server with --advertise HOST:PORT",
                 self.listen
             );
             return Err(BadArgument(message).into());
@@ -373,7 +373,7 @@ impl ServeArguments {
             let server = prepared.start(own.coordinator.clone());
             let server = server.map_err(|error| match own.founded {
                 Some(cluster) => told(error).context(format!(
-                    "{cluster} was created in {address}, where it stays for the next start"
+                    "{cluster} was created in {address} and is kept for the next start"
                 )),
                 None => told(error),
             })?;
@@ -427,12 +427,12 @@ fn refused(
     use farleaf_wire::WireError;
     match error {
         ServerError::Wire(error @ WireError::NeedsSecret { .. }) => {
-            let hint = "--secret-file or FARLEAF_SECRET gives one";
+            let hint = "set --secret-file or FARLEAF_SECRET";
             BadArgument(format!("--listen: {error}; {hint}")).into()
         }
         ServerError::Cluster(ClusterError::NoCluster) => no_cluster(coordinator),
         other => {
-            let what = format!("cannot serve regions from {}", directory.display());
+            let what = format!("cannot serve regions from '{}'", directory.display());
             anyhow::Error::new(other).context(what)
         }
     }
@@ -447,6 +447,6 @@ mod tests {
     fn a_cache_is_not_larger_than_memory() {
         assert_eq!(parse_cache_size("1MiB"), Ok(1 << 20));
         let refused = parse_cache_size("1000TiB").expect_err("no host has that");
-        assert!(refused.contains("this host has"), "{refused}");
+        assert!(refused.contains("the memory of this host"), "{refused}");
     }
 }

@@ -90,11 +90,11 @@ impl Elsewhere {
         let since = Instant::now();
         let (mut rest, mut told_at) = (REST.0, since);
         let mut is_doubted = false;
-        tracing::warn!("waiting for the coordinator {address} (Ctrl-C ends that): {why:#}");
+        tracing::warn!("waiting for the coordinator {address} (Ctrl-C to stop): {why:#}");
         loop {
             let left = patience.map_or(rest, |it| it.saturating_sub(since.elapsed()));
             if left.is_zero() {
-                let waited = format!("waited for {} s", since.elapsed().as_secs());
+                let waited = format!("timed out after {} s", since.elapsed().as_secs());
                 return Err(why.context(waited));
             }
             match stopped.recv_timeout(rest.min(left)) {
@@ -105,7 +105,7 @@ impl Elsewhere {
             match self.ask() {
                 Ok(Asked::There(coordinator)) => {
                     let waited_s = since.elapsed().as_secs();
-                    tracing::info!("the coordinator {address} is there, after {waited_s} s");
+                    tracing::info!("connected to the coordinator {address} after {waited_s} s");
                     return Ok(Some(coordinator));
                 }
                 Ok(Asked::NotYet(error)) => {
@@ -120,7 +120,7 @@ impl Elsewhere {
                 told_at = Instant::now();
                 let waited_s = since.elapsed().as_secs();
                 tracing::warn!(
-                    "waiting for the coordinator {address}, for {waited_s} s now: {why:#}"
+                    "still waiting for the coordinator {address} after {waited_s} s: {why:#}"
                 );
             }
         }
@@ -130,8 +130,8 @@ impl Elsewhere {
 /// Returns the error for a coordinator without a cluster.
 pub(super) fn no_cluster(address: &CoordinatorAddress) -> anyhow::Error {
     anyhow::anyhow!(
-        "the coordinator {address} knows no cluster: `farleaf cluster init --cluster {address}` \
-         creates one, or give the right address"
+        "the coordinator {address} has no cluster; create one with `farleaf cluster init --cluster \
+         {address}`, or correct the address"
     )
 }
 
@@ -158,7 +158,7 @@ pub(super) fn refuse_empty(
     (options, is_init): (&ServerOptions, bool),
     told: impl FnOnce(ServerError) -> anyhow::Error,
 ) -> anyhow::Result<()> {
-    let failed = |path: &Path| format!("cannot look into {}", path.display());
+    let failed = |path: &Path| format!("cannot read directory '{}'", path.display());
     let has_coordinator = Embedded::is_in(path).with_context(|| failed(path))?;
     let has_server = PreparedServer::is_in(data).with_context(|| failed(data))?;
     if has_coordinator || has_server {
@@ -177,25 +177,24 @@ pub(super) fn refuse_empty(
 fn mistaken(data: &Path, options: &ServerOptions, cluster: ClusterId) -> anyhow::Error {
     let (data, address) = (data.display(), options.address);
     anyhow::anyhow!(
-        "{data} is empty, and servers or clients of {cluster} come to {address}, as a server of \
-         that cluster was there. If its coordinator was in {data}, then its records are lost (which \
-         tables and regions there are, and which servers have them); the other servers keep all \
-         their files, and serve nothing until the coordinator is back: put {data} back from where \
-         it is, or from a copy, and run the same command again. A new cluster (--init) cannot take \
-         over their files, and needs another address (--listen). Nothing was changed"
+        "'{data}' is empty, but servers or clients of {cluster} connect to {address}, where a \
+         server of that cluster was running. If the coordinator of that cluster was in '{data}', \
+         its records (tables, regions and their servers) are lost; the other servers keep all \
+         their files, but serve nothing until the coordinator is back. Restore '{data}', and run \
+         the same command again. A new cluster (--init) cannot take over their files, and needs \
+         another address (--listen). Nothing was changed"
     )
 }
 
 fn empty(data: &Path) -> anyhow::Error {
     let data = data.display();
     anyhow::anyhow!(
-        "{data} has no cluster, and neither --init nor --coordinator was given: --init creates a \
-         new cluster here, --coordinator tcp:HOST:PORT joins the one whose coordinator listens \
-         there. If a cluster's coordinator was in {data}, then its records are lost (which tables \
-         and regions there are, and which servers have them); the other servers keep all their \
-         files, and serve nothing until the coordinator is back: put {data} back from where it is, \
-         or from a copy, and run the same command again. A new cluster cannot take over their \
-         files. Nothing was changed"
+        "'{data}' has no cluster, and neither --init nor --coordinator was given; use --init to \
+         create a new cluster here, or --coordinator tcp:HOST:PORT to join an existing one. If the \
+         coordinator of a cluster was in '{data}', its records (tables, regions and their servers) \
+         are lost; the other servers keep all their files, but serve nothing until the coordinator \
+         is back. Restore '{data}', and run the same command again. A new cluster cannot take over \
+         their files. Nothing was changed"
     )
 }
 
@@ -214,7 +213,8 @@ impl Own {
         is_init: bool,
     ) -> anyhow::Result<Self> {
         let is_there = Embedded::is_in(path);
-        let is_there = is_there.with_context(|| format!("cannot look into {}", path.display()))?;
+        let is_there =
+            is_there.with_context(|| format!("cannot read directory '{}'", path.display()))?;
         if let Some(cluster) = prepared.cluster()
             && !is_there
         {
@@ -251,26 +251,26 @@ impl Own {
 fn foreign(path: &Path, (data, own): (&Path, ClusterId), found: ClusterId) -> anyhow::Error {
     let (path, data) = (path.display(), data.display());
     anyhow::anyhow!(
-        "{path} holds the data of the coordinator of {found}, and {data} belongs to {own}: put \
-         back the directory that {path} was before, or its newest copy; nothing was changed"
+        "'{path}' has the coordinator data of {found}, but '{data}' belongs to {own}; restore the \
+         original '{path}' or its newest copy; nothing was changed"
     )
 }
 
 fn lost(address: &CoordinatorAddress, data: &Path, cluster: ClusterId) -> anyhow::Error {
     let data = data.display();
     anyhow::anyhow!(
-        "{data} belongs to {cluster}, and the data of that one's coordinator are not in {address}: \
-         if another server has the coordinator, say where it listens (--coordinator \
-         tcp:HOST:PORT); if they are lost, restore that directory from a copy; the other servers \
-         keep all their files meanwhile, and serve nothing; --init with another --data creates a \
-         new cluster, which cannot take over their files; nothing was changed"
+        "'{data}' belongs to {cluster}, but {address} does not have the coordinator data of that \
+         cluster. If another server runs the coordinator, set its address (--coordinator \
+         tcp:HOST:PORT); if the data are lost, restore that directory from a copy. Until then, the \
+         other servers keep all their files, but serve nothing. --init with another --data creates \
+         a new cluster, which cannot take over their files. Nothing was changed"
     )
 }
 
 fn open_embedded(path: &Path) -> anyhow::Result<Embedded> {
     if let Some(parent) = path.parent() {
         private::create_directory_all(parent)
-            .with_context(|| format!("cannot make {}", parent.display()))?;
+            .with_context(|| format!("cannot create '{}'", parent.display()))?;
     }
     let opened = Embedded::open_directory(path, Arc::new(SystemClock))?;
     // The directory now belongs to this process.

@@ -96,8 +96,8 @@ pub(crate) fn run(pool: &PoolArguments, arguments: &ScanArguments) -> anyhow::Re
     // A limit that the user has given needs no explanation.
     if is_cut && arguments.limit.is_none() {
         say(format_args!(
-            "stopped after {LIMIT_DEFAULT} records, and there are more: --limit COUNT prints more, \
-             --limit 0 prints all"
+            "stopped after {LIMIT_DEFAULT} records; there are more (--limit COUNT prints more, \
+             --limit 0 prints all)"
         ));
     }
     log_costs(sessions.as_ref());
@@ -186,6 +186,6 @@ fn byte_range(arguments: &ScanArguments) -> Result<ByteRange, BadArgument> {
 
 fn nothing_between(from: &str, to: &str) -> BadArgument {
     BadArgument(format!(
-        "--from {from} is above --to {to}: there is no key between them"
+        "--from {from} is above --to {to}: the range is empty"
     ))
 }

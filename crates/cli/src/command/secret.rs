@@ -32,16 +32,16 @@ enum SecretCommand {
 pub(crate) fn run(pool: &PoolArguments, arguments: &SecretArguments) -> anyhow::Result<Ending> {
     match arguments.command {
         SecretCommand::New => {
-            let (_, text) = Secret::random().context("cannot make a secret")?;
+            let (_, text) = Secret::random().context("cannot generate a secret")?;
             print(format_args!("{text}\n"))?;
         }
         SecretCommand::Derive { wanted } => {
             if wanted == Rights::Admin {
-                let reason =
-                    "a key to administer is the secret itself; derive one to read or write";
+                let reason = "only the secret itself grants `admin` rights; derive a key for \
+                              `read` or `write`";
                 return Err(BadArgument(reason.to_owned()).into());
             }
-            let none = "there is no secret to derive from: --secret-file, or FARLEAF_SECRET";
+            let none = "missing secret to derive a key from; set --secret-file or FARLEAF_SECRET";
             let secret = pool.secret()?.ok_or_else(|| BadArgument(none.to_owned()))?;
             print(format_args!("{}\n", secret.derived_text(wanted)?))?;
         }

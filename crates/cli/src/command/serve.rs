@@ -231,7 +231,7 @@ impl ServeArguments {
         if let Some(secret) = &options.secret
             && secret.rights() < Rights::Admin
         {
-            let reason = "a node needs the pool's secret itself, and this is a key derived from it";
+            let reason = "a node needs the pool's secret itself, not a key derived from it";
             return Err(BadArgument(reason.to_owned()).into());
         }
         if let (Some(certificate), Some(key)) = (&self.tls_cert, &self.tls_key) {
@@ -252,8 +252,8 @@ pub(super) fn warn_of_ordinary_pages(pages: PageKind, size_bytes: u64) {
     if pages == PageKind::Ordinary {
         let page_count = size_bytes.div_ceil(HUGE_PAGE_SIZE_BYTES);
         tracing::warn!(
-            "no huge pages: everything works, slower; `sysctl -w vm.nr_hugepages={page_count}` as \
-             root before `farleaf serve` reserves enough"
+            "huge pages are unavailable, so the pool is slower; to reserve enough, run `sysctl -w \
+             vm.nr_hugepages={page_count}` as root before `farleaf serve`"
         );
     }
 }
@@ -291,7 +291,7 @@ pub(super) fn cannot_listen(option: &str, error: NodeError, what: &str) -> anyho
         NodeError::Network(TcpListenError::NeedsSecret { .. })
     );
     if needs_secret {
-        let hint = "--secret-file or FARLEAF_SECRET gives one, `farleaf secret new` makes one";
+        let hint = "set --secret-file or FARLEAF_SECRET; `farleaf secret new` creates a secret";
         return BadArgument(format!("{option}: {error}; {hint}")).into();
     }
     anyhow::Error::new(error).context(format!("cannot serve {what}"))
@@ -310,7 +310,7 @@ pub(super) fn allow_descriptors(connection_count: u64) {
     };
     let is_low = limit.current.is_some_and(|current| current < wanted);
     if is_low && rustix::process::setrlimit(rustix::process::Resource::Nofile, raised).is_err() {
-        tracing::warn!("the limit of open files cannot be raised: fewer clients can connect");
+        tracing::warn!("cannot raise the limit of open files: fewer clients can connect");
     }
 }
 
@@ -323,15 +323,17 @@ fn refuse_if_served(name: &str) -> anyhow::Result<()> {
         return Ok(());
     }
     Err(anyhow::anyhow!(
-        "cannot serve {address}: {address} is already served by another process; stop that one or \
-         take another name"
+        "cannot serve {address}: it is already served by another process; stop that process, or \
+         use another name"
     ))
 }
 
 fn refused(name: &str, error: NodeError) -> anyhow::Error {
     match error {
         NodeError::Name(_) => BadArgument(format!("--name: {error}")).into(),
-        NodeError::Size(_) => BadArgument(format!("--size: {error}; take 64MiB, say")).into(),
+        NodeError::Size(_) => {
+            BadArgument(format!("--size: {error}; for example, use 64MiB")).into()
+        }
         other => anyhow::Error::new(other).context(format!("cannot serve shm:{name}")),
     }
 }

@@ -101,7 +101,7 @@ impl Start<'_> {
             }
             tracing::warn!(
                 address = entry.address,
-                "this node comes back to its pool empty, as a new one"
+                "this node rejoins its pool as a new, empty node"
             );
         }
         tracing::info!(address = entry.address, "stopped");
@@ -129,14 +129,15 @@ impl Start<'_> {
             NodeError::Listen(ListenError::AlreadyServed(_)) => {
                 let (address, name) = (&entry.address, &self.file.name);
                 anyhow::anyhow!(
-                    "cannot serve {address}: a pool of the name '{name}' is served on this host; \
-                     stop that one, or give this one another name in its file (name = \"other\")"
+                    "cannot serve {address}: a pool named '{name}' is already served on this host; \
+                     stop that pool, or change the name of this one in its file (name = \"other\")"
                 )
             }
             NodeError::Name(_) => BadArgument(format!("name of the pool: {error}")).into(),
-            NodeError::Size(_) => {
-                BadArgument(format!("size of node {number}: {error}; take 64MiB, say")).into()
-            }
+            NodeError::Size(_) => BadArgument(format!(
+                "size of node {number}: {error}; for example, use 64MiB"
+            ))
+            .into(),
             error => cannot_listen(&format!("node {number}"), error, &entry.address),
         }
     }

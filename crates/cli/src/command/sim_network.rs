@@ -64,8 +64,8 @@ pub(super) fn told_of(profile: &Profile) -> String {
 pub(super) fn warn_if_far(check: &SelfCheck) {
     if check.verdict() == Verdict::Far {
         say(format_args!(
-            "warning: the modelled network is NOT near what is published of such: its throughput \
-             and latency mean little; `farleaf sim network` with this profile shows where"
+            "warning: the modelled network differs much from published measurements, so throughput \
+             and latency are not meaningful; see `farleaf sim network` with this profile"
         ));
     }
 }
@@ -134,8 +134,8 @@ fn figures(results: &[ProbeResult]) -> String {
         sources.concat()
     };
     format!(
-        "{table}Rates of one memory node, all clients at it; times of one verb that is alone. \
-         Published figures:\n{sources}\n"
+        "{table}Rates are those of one memory node used by all clients; latencies are those of a \
+         single verb. Published figures:\n{sources}\n"
     )
 }
 

@@ -64,8 +64,8 @@ impl SeedArguments {
         let run_count = self.runs.or(planted_run_count).unwrap_or(RUN_COUNT);
         if first.checked_add(run_count - 1).is_none() {
             return Err(BadArgument(format!(
-                "--seed {first} is too large for {run_count} runs: the last seed can be {}; take \
-                 a smaller one, or fewer --runs",
+                "--seed {first} is too large for {run_count} runs: the largest seed is {}; use a \
+                 smaller seed, or fewer --runs",
                 u64::MAX
             )));
         }
@@ -138,7 +138,7 @@ impl Ran {
             (None, None) => Ending::Done,
             (None, Some((name, found))) => {
                 let tried = if self.report.run_count < self.seeds.run_count {
-                    " in the runs that there was time for"
+                    " in the runs that fitted into the time limit"
                 } else {
                     ""
                 };

@@ -319,8 +319,8 @@ fn text(report: &Report) -> String {
     text.push_str(&bytes_text(&bytes));
     text.extend(report.counters.iter().map(|counters| {
         format!(
-            "this look, {}: {} operations, {} round trips, {} verbs, {} read, {} retries, \
-             {} links\n",
+            "costs ({}): {} operations, {} round trips, {} verbs, {} read, {} \
+             retries, {} links\n",
             counters.kind,
             count(counters.operations),
             count(counters.round_trips),
@@ -341,24 +341,24 @@ fn lost_text(table: &TableReport) -> Option<String> {
     let more = match table.lost.len().saturating_sub(count_max) {
         0 => String::new(),
         more => format!(
-            ", and {} ranges more (`--output json` has all)",
+            ", and {} more ranges (`--output json` has all)",
             count(more as u64)
         ),
     };
     (!told.is_empty()).then(|| {
         let name = &table.name;
         let told = told.join(", ");
-        format!("table '{name}': lost with nodes, and not counted above: keys {told}{more}\n")
+        format!("table '{name}': lost with nodes, not counted above: keys {told}{more}\n")
     })
 }
 
 fn retraining_text(retraining: &RetrainingLine) -> String {
     let no_room = match retraining.no_room {
         0 => String::new(),
-        times => format!(", no room {} times", count(times)),
+        times => format!(", out of space {} times", count(times)),
     };
     format!(
-        "retraining: {} done, {} waiting, {} leaves became {}, {:.1} ms each, {:.1} ms at the most, \
+        "retraining: {} done, {} pending, {} leaves rebuilt into {}, mean {:.1} ms, max {:.1} ms, \
          {} freed{no_room}\n",
         count(retraining.retrainings),
         count(retraining.queue_length),
@@ -383,8 +383,8 @@ fn words_text(tables: &[&TableReport]) -> String {
     let damaged = tables.iter().filter(|table| !table.sound);
     text.extend(damaged.map(|table| {
         format!(
-            "table '{}' is DAMAGED: its leaves do not cover all keys, or hold keys that belong \
-             elsewhere\n",
+            "table '{}' is CORRUPTED: its leaves do not cover all keys, or contain keys of other \
+             leaves\n",
             table.name
         )
     }));

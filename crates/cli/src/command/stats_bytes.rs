@@ -91,8 +91,8 @@ pub(super) fn bytes_text(tables: &[&ByteTableReport]) -> String {
     let damaged = tables.iter().filter(|table| !table.sound);
     text.extend(damaged.map(|table| {
         format!(
-            "table '{}' is DAMAGED: its pages do not cover all keys, or hold keys that belong \
-             elsewhere\n",
+            "table '{}' is CORRUPTED: its pages do not cover all keys, or contain keys of other \
+             pages\n",
             table.name
         )
     }));

@@ -71,7 +71,7 @@ pub(crate) fn run(pool: &PoolArguments, arguments: &TableArguments) -> anyhow::R
         TableCommand::Drop { name, part: true } => {
             open_pool(pool)?.session()?.drop_part(name)?;
             print(format_args!(
-                "dropped the part that {pool} had of table '{name}'\n"
+                "dropped the part of table '{name}' in {pool}\n"
             ))?;
         }
         TableCommand::Drop { name, part: false } => {
@@ -129,8 +129,8 @@ fn create(
 pub(super) fn check_bounds(pool: &PoolArguments, bounds: &BoundsArgument) -> anyhow::Result<()> {
     if bounds.bounds.is_some() && pool.addresses().len() == 1 {
         let message = format!(
-            "--bounds cannot be used with one pool, {pool}: it tells where the parts of a table \
-             over several pools meet"
+            "--bounds cannot be used with one pool, {pool}: it sets the bounds between the parts \
+             of a table over several pools"
         );
         return Err(BadArgument(message).into());
     }

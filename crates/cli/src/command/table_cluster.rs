@@ -45,8 +45,7 @@ fn create(opened: &Opened, name: &str, arguments: &PersistentArguments) -> anyho
     let alive_count = view.lives.len();
     if alive_count < replica_count {
         say(format_args!(
-            "warning: {} alive, and each region is to have {}: {}; \
-             `farleaf region serve` adds a server",
+            "warning: {} up, but each region needs {}: {}; add servers with `farleaf region serve`",
             match alive_count {
                 0 => "no server is".to_owned(),
                 1 => "1 server is".to_owned(),
@@ -54,14 +53,13 @@ fn create(opened: &Opened, name: &str, arguments: &PersistentArguments) -> anyho
             },
             counted(replica_count, "replica"),
             match alive_count {
-                0 => "nobody serves them until there is one",
-                _ => "they have fewer until there are as many",
+                0 => "regions are unavailable until a server starts",
+                _ => "regions have fewer replicas until more servers start",
             }
         ));
     } else if let Some(waits) = nowhere(&view, name) {
         say(format_args!(
-            "warning: nobody serves {} yet: it waits for {}; `farleaf cluster status` shows which \
-             servers there are",
+            "warning: {} is not served yet: needs {}; see `farleaf cluster status`",
             waits.region, waits.what
         ));
     }
@@ -159,7 +157,7 @@ fn list(opened: &Opened, format: OutputFormat) -> anyhow::Result<()> {
     tables.retain(|table| !table.is_dropping);
     match format {
         OutputFormat::Text if tables.is_empty() => print(format_args!(
-            "the cluster at {} has no tables; `farleaf table create NAME` makes one\n",
+            "the cluster at {} has no tables; create one with `farleaf table create NAME`\n",
             opened.address
         )),
         OutputFormat::Text => print(text(&tables)),

@@ -109,7 +109,7 @@ fn list_one(
     tables.sort_by(|a, b| a.name.cmp(&b.name));
     match format {
         OutputFormat::Text if tables.is_empty() => print(format_args!(
-            "{pool} has no tables; `farleaf table create NAME` makes one\n"
+            "{pool} has no tables; create one with `farleaf table create NAME`\n"
         )),
         OutputFormat::Text => print(text(&tables)),
         OutputFormat::Json => {
@@ -177,7 +177,7 @@ fn list_parts(
 ) -> anyhow::Result<()> {
     match format {
         OutputFormat::Text if tables.is_empty() => print(format_args!(
-            "there are no tables over {pool}; `farleaf table create NAME` makes one\n"
+            "no tables over {pool}; create one with `farleaf table create NAME`\n"
         )),
         OutputFormat::Text => print(parts_text(tables)),
         OutputFormat::Json => {

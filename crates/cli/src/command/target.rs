@@ -89,8 +89,8 @@ pub(super) fn words_of<'a>(
         let parsed = argument.to_str().map(parse_key);
         parsed.and_then(Result::ok).ok_or_else(|| {
             BadArgument(format!(
-                "'{}' is no {role} of table '{}', which has kind words: expected a whole number \
-                 from 0 to {}",
+                "invalid value '{}' for the {role} in table '{}', which has kind words: expected a \
+                 whole number from 0 to {}",
                 Escaped(argument.as_bytes()),
                 table.name(),
                 u64::MAX

@@ -7,11 +7,11 @@ use thiserror::Error;
 /// Reason why a line is not a valid record.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub(crate) enum LineFault {
-    #[error("the line is empty, and a line is a key, or a key and a value")]
+    #[error("expected a key, or a key and a value, found an empty line")]
     Empty,
-    #[error("the line is longer than {size_bytes_max} bytes")]
+    #[error("the line is longer than the maximum of {size_bytes_max} bytes")]
     TooLong { size_bytes_max: usize },
-    #[error("its {role} is no whole number from 0 to {}", u64::MAX)]
+    #[error("expected a whole number from 0 to {} as {role}", u64::MAX)]
     BadNumber { role: &'static str },
     #[error(
         "its {role} begins with a zero or has blanks, which a number does not keep; use --kind words to \
@@ -23,36 +23,35 @@ pub(crate) enum LineFault {
              as a number"
     )]
     LeadingZero { role: &'static str },
-    #[error("a line is a key, or a key and a value, and no more")]
+    #[error("expected a key, or a key and a value, found more")]
     MoreThanTwo,
-    #[error("it has no value, and line {first_line} has a value")]
+    #[error("the value is missing, but line {first_line} has a value")]
     ValueMissing { first_line: u64 },
-    #[error("it has a value, and line {first_line} has none")]
+    #[error("it has a value, but line {first_line} has none")]
     ValueUnlike { first_line: u64 },
-    #[error("there is no tab in it, and a line is a key, a tab and a value{hint}")]
+    #[error("expected a key, a tab and a value, found no tab{hint}")]
     NoTab { hint: &'static str },
-    #[error("there is more than one tab in it; a tab in a key or in a value is written \\t")]
+    #[error("found more than one tab; write a tab in a key or value as \\t")]
     MoreTabs,
-    #[error("byte {} of it is no UTF-8; a byte that is no text is written \\xNN", .index + 1)]
+    #[error("invalid UTF-8 at byte {}; write raw bytes as \\xNN", .index + 1)]
     NotUtf8 { index: usize },
-    #[error("byte {} of it is no UTF-8; what is no text goes into key_hex or value_hex", .index + 1)]
+    #[error("invalid UTF-8 at byte {}; use key_hex or value_hex for raw bytes", .index + 1)]
     JsonNotUtf8 { index: usize },
-    #[error("its {role} stands for no bytes: {error}")]
+    #[error("invalid {role}: {error}")]
     BadText {
         role: &'static str,
         error: TextError,
     },
-    #[error("it is no object with a key and a value: {0}")]
+    #[error("expected an object with a key and a value: {0}")]
     BadJson(String),
-    #[error("it has neither {0} nor {0}_hex")]
+    #[error("missing {0} or {0}_hex")]
     NeitherField(&'static str),
-    #[error("it has both {0} and {0}_hex; take one out")]
+    #[error("it has both {0} and {0}_hex; remove one")]
     BothFields(&'static str),
-    #[error("its key has {size_bytes} bytes, and a key can have {KEY_SIZE_BYTES_MAX} at the most")]
+    #[error("the key has {size_bytes} bytes, more than the maximum of {KEY_SIZE_BYTES_MAX}")]
     KeyTooLong { size_bytes: usize },
     #[error(
-        "its value has {size_bytes} bytes, and a value can have {VALUE_SIZE_BYTES_MAX} (64 MiB) at \
-         the most"
+        "the value has {size_bytes} bytes, more than the maximum of {VALUE_SIZE_BYTES_MAX} (64 MiB)"
     )]
     ValueTooLong { size_bytes: usize },
 }

@@ -135,9 +135,11 @@ fn read_line(
 fn hint(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::UnexpectedEof => {
-            "; it is cut off, or something is behind its end: get it again"
+            "; the file is truncated or has trailing data: get a new copy"
         }
-        io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData => "; it is damaged, get it again",
+        io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData => {
+            "; the file is corrupted: get a new copy"
+        }
         _ => "",
     }
 }

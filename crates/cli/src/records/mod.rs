@@ -54,13 +54,13 @@ pub(crate) enum FileFormat {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RecordsError {
     /// The file cannot be opened.
-    #[error("cannot open {file}: {source}")]
+    #[error("cannot open '{file}': {source}")]
     Open { file: String, source: io::Error },
     /// The path names a directory.
-    #[error("{file} is a directory; name a file of records, or - for stdin")]
+    #[error("'{file}' is a directory; name a file of records, or - for stdin")]
     Directory { file: String },
     /// Reading or unpacking failed.
-    #[error("cannot read {file} after line {line}: {source}{hint}")]
+    #[error("cannot read '{file}' after line {line}: {source}{hint}")]
     Read {
         file: String,
         line: u64,
@@ -68,7 +68,7 @@ pub(crate) enum RecordsError {
         hint: &'static str,
     },
     /// A line is not a valid record.
-    #[error("{file}:{line}: {content} is no record: {fault}")]
+    #[error("{file}:{line}: {content} is not a valid record: {fault}")]
     BadLine {
         file: String,
         line: u64,
@@ -77,8 +77,7 @@ pub(crate) enum RecordsError {
     },
     /// A key occurs twice.
     #[error(
-        "{file}:{line}: key {key} is on line {first_line} already; each key may be there once, so \
-         take one of the lines out"
+        "{file}:{line}: duplicate key {key}, first on line {first_line}; remove one of the lines"
     )]
     Twice {
         file: String,
@@ -87,6 +86,8 @@ pub(crate) enum RecordsError {
         key: String,
     },
     /// The format is for byte strings, and the table has words.
-    #[error("cannot load {file} with {option}: the table has words, not bytes; leave {option} out")]
+    #[error(
+        "cannot load '{file}' with {option}: the table has words, not bytes; leave {option} out"
+    )]
     NotForWords { file: String, option: &'static str },
 }

@@ -181,7 +181,7 @@ mod tests {
             wanted.map(|(key, value)| (key.to_vec(), value.to_vec()))
         );
         assert_told(FileFormat::HexTsv, b"6\t\n", "a digit is missing");
-        assert_told(FileFormat::RawTsv, b"a\n", "there is no tab");
+        assert_told(FileFormat::RawTsv, b"a\n", "found no tab");
         for format in [FileFormat::Tsv, FileFormat::RawTsv, FileFormat::Json] {
             assert_eq!(read(b"", format), Ok(Vec::new()));
         }
@@ -199,25 +199,19 @@ mod tests {
         for (content, told) in [
             (
                 &b"a\tb\nalone\n"[..],
-                "records:2: 'alone' is no record: there is no tab",
+                "records:2: 'alone' is not a valid record: expected a key, a tab and a value",
             ),
             (b"{\"key\":1}\n", "--format json reads objects"),
             (
                 b"a\tb\n\nc\td\n",
-                "records:2: '' is no record: there is no tab",
+                "records:2: '' is not a valid record: expected a key, a tab and a value",
             ),
-            (b"a\tb\tc\n", "more than one tab in it"),
-            (b"a\xff\tb\n", "byte 2 of it is no UTF-8"),
-            (
-                b"C:\\d\tb\n",
-                "its key stands for no bytes: character 4: no escape is called",
-            ),
-            (
-                b"a\tb\\\n",
-                "its value stands for no bytes: character 3: the text ends",
-            ),
+            (b"a\tb\tc\n", "found more than one tab"),
+            (b"a\xff\tb\n", "invalid UTF-8 at byte 2"),
+            (b"C:\\d\tb\n", "invalid key: character 4: unknown escape"),
+            (b"a\tb\\\n", "invalid value: character 3: the text ends"),
             (long_key.as_bytes(), "records:2: 'kkk"),
-            (long_key.as_bytes(), "its key has 4097 bytes"),
+            (long_key.as_bytes(), "the key has 4097 bytes"),
         ] {
             assert_told(FileFormat::Tsv, content, told);
         }
@@ -228,23 +222,26 @@ mod tests {
     #[test]
     fn the_first_bad_object_is_named() {
         for (content, told) in [
-            (
-                &b"{\"key\":\"a\"}\n"[..],
-                "it has neither value nor value_hex",
-            ),
+            (&b"{\"key\":\"a\"}\n"[..], "missing value or value_hex"),
             (
                 b"{\"key\":\"a\",\"key_hex\":\"61\",\"value\":\"\"}\n",
                 "both key and key_hex",
             ),
             (
                 b"{\"key_hex\":\"6\",\"value\":\"\"}\n",
-                "its key_hex stands for no bytes: character 2: a digit is missing",
+                "invalid key_hex: character 2: a digit is missing",
             ),
             (b"{\"key\":1,\"value\":\"\"}\n", "invalid type: integer `1`"),
             (b"{\"key\":\"a\",\"val\":\"\"}\n", "unknown field `val`"),
-            (b"{\"key\":\"a\n", "it is no object with a key and a value"),
-            (b"{\"key\":\"\\ud800\",\"value\":\"\"}\n", "it is no object"),
-            (b"{\"key\":\"\xff\",\"value\":\"\"}\n", "goes into key_hex"),
+            (
+                b"{\"key\":\"a\n",
+                "expected an object with a key and a value",
+            ),
+            (
+                b"{\"key\":\"\\ud800\",\"value\":\"\"}\n",
+                "expected an object",
+            ),
+            (b"{\"key\":\"\xff\",\"value\":\"\"}\n", "use key_hex"),
             (b"\n", "records:1: ''"),
         ] {
             assert_told(FileFormat::Json, content, told);
@@ -256,7 +253,7 @@ mod tests {
     fn a_key_there_twice_names_both_lines() {
         let error = read(b"b\t1\na\t1\nc\t\n\\x62\t2\n", FileFormat::Tsv).expect_err("twice");
         assert!(
-            error.contains("records:4: key 'b' is on line 1 already"),
+            error.contains("records:4: duplicate key 'b', first on line 1"),
             "{error}"
         );
     }

@@ -151,17 +151,17 @@ mod tests {
             (
                 b"1\nthree\nx\n",
                 2,
-                "'three' is no record: its key is no whole number",
+                "'three' is not a valid record: expected a whole number",
             ),
-            (b"-1\n", 1, "'-1' is no record"),
+            (b"-1\n", 1, "'-1' is not a valid record"),
             (b"1\n18446744073709551616\n", 2, "18446744073709551615"),
             (
                 b"1 2\n3 -4\n",
                 2,
-                "'3 -4' is no record: its value is no whole number",
+                "'3 -4' is not a valid record: expected a whole number",
             ),
-            (b"1 2 3\n", 1, "'1 2 3' is no record"),
-            (b"1\n\n2\n", 2, "the line is empty"),
+            (b"1 2 3\n", 1, "'1 2 3' is not a valid record"),
+            (b"1\n\n2\n", 2, "found an empty line"),
             (b"1 2\n3\n", 2, "line 1 has a value"),
             (b"1\n2 3\n", 2, "line 1 has none"),
             (b"1\n\x1b[2J\xFF\n", 2, "'\\u{1b}[2J\u{FFFD}'"),
@@ -180,12 +180,12 @@ mod tests {
     fn a_key_there_twice_names_both_lines() {
         let error = read_bytes(b"9 1\n5 1\n7 1\n5 1\n9 2\n").expect_err("twice");
         assert!(
-            error.contains("records.txt:4: key 5 is on line 2 already"),
+            error.contains("records.txt:4: duplicate key 5, first on line 2"),
             "{error}"
         );
         let sorted = read_bytes(b"1\n2\n2\n").expect_err("twice");
         assert!(
-            sorted.contains("records.txt:3: key 2 is on line 2 already"),
+            sorted.contains("records.txt:3: duplicate key 2, first on line 2"),
             "{sorted}"
         );
     }
@@ -202,11 +202,11 @@ mod tests {
         assert_eq!(read_bytes(&gzip(&marked)), Ok(vec![(7, 5)]));
         let packed = gzip(b"1\n2\n3\n");
         let cut = read_bytes(&packed[..packed.len() - 6]).expect_err("cut off");
-        assert!(cut.contains("cut off"), "{cut}");
+        assert!(cut.contains("truncated"), "{cut}");
         let mut damaged = packed;
         let place = damaged.len() - 6;
         damaged[place] ^= 0xFF;
         let error = read_bytes(&damaged).expect_err("damaged");
-        assert!(error.contains("damaged"), "{error}");
+        assert!(error.contains("corrupted"), "{error}");
     }
 }

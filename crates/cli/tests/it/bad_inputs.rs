@@ -29,7 +29,7 @@ pub(crate) const fn case(
 }
 
 /// End of the message for unknown bugs, which names the command that lists them.
-const PLANTS: &str = "is no bug that can be planted; `farleaf sim check --help` names those";
+const PLANTS: &str = "is not a bug that can be planted; `farleaf sim check --help` lists them";
 
 /// Invalid arguments that are rejected without a pool.
 #[rustfmt::skip]
@@ -39,7 +39,7 @@ pub(crate) const ARGUMENTS: &[Case] = &[
     case(&["serve", "--size", "1GB"], 2, &["'1GB'", "2GiB"]),
     case(&["serve", "--size", "-1"], 2, &["'-1'", "--size", "64MiB"]),
     case(&["serve", "--retrain-threads", "2"], 2, &["--retrain-threads is 2", "1, or 0"]),
-    case(&["serve", "--name", "a/b"], 2, &["--name", "'a/b' is no pool name", "A-Z"]),
+    case(&["serve", "--name", "a/b"], 2, &["--name", "'a/b' is not a valid pool name", "A-Z"]),
     case(&["--pool", "shm:x", "serve"], 2, &["--pool cannot be used here", "--name NAME"]),
     case(&["bench", "--pool", "shm:x"], 2, &["--pool cannot be used here", "--fabric"]),
     case(&["--pool", "shm:x", "sim", "check"], 2, &["--pool cannot be used here", "`sim`"]),
@@ -64,15 +64,15 @@ pub(crate) const ARGUMENTS: &[Case] = &[
     ),
     case(&["--pool", "tcp:h:1", "stats"], 1, &["tcp:h:1 cannot be reached", "farleaf serve"]),
     case(&["--pool", "tcp:127.0.0.1:1", "stats"], 1, &["tcp:127.0.0.1:1 cannot be reached", "refused"]),
-    case(&["--pool", "tcp:", "stats"], 2, &["'tcp:' is no pool address", "HOST:PORT"]),
-    case(&["--pool", "tcp:host", "stats"], 2, &["'tcp:host' is no pool address", "HOST:PORT"]),
-    case(&["--pool", "tcp::80", "stats"], 2, &["'tcp::80' is no pool address", "HOST:PORT"]),
-    case(&["--pool", "tcp:h:0", "stats"], 2, &["'tcp:h:0' is no pool address", "from 1 to 65535"]),
-    case(&["--pool", "tcp:h:65536", "stats"], 2, &["'tcp:h:65536' is no pool", "from 1 to 65535"]),
-    case(&["--pool", "udp:h:1", "stats"], 2, &["'udp:h:1' is no pool address", "'tcp:HOST:PORT'"]),
-    case(&["--pool", "default", "stats"], 2, &["'default' is no pool address", "'shm:NAME'"]),
-    case(&["--pool", "shm:", "stats"], 2, &["'shm:' is no pool address"]),
-    case(&["--pool", "mem:", "get", "1"], 2, &["'mem:' pool is gone", "farleaf serve"]),
+    case(&["--pool", "tcp:", "stats"], 2, &["cannot use pool address 'tcp:'", "HOST:PORT"]),
+    case(&["--pool", "tcp:host", "stats"], 2, &["cannot use pool address 'tcp:host'", "HOST:PORT"]),
+    case(&["--pool", "tcp::80", "stats"], 2, &["cannot use pool address 'tcp::80'", "HOST:PORT"]),
+    case(&["--pool", "tcp:h:0", "stats"], 2, &["cannot use pool address 'tcp:h:0'", "from 1 to 65535"]),
+    case(&["--pool", "tcp:h:65536", "stats"], 2, &["cannot use pool address 'tcp:h:65536'", "from 1 to 65535"]),
+    case(&["--pool", "udp:h:1", "stats"], 2, &["cannot use pool address 'udp:h:1'", "'tcp:HOST:PORT'"]),
+    case(&["--pool", "default", "stats"], 2, &["cannot use pool address 'default'", "'shm:NAME'"]),
+    case(&["--pool", "shm:", "stats"], 2, &["cannot use pool address 'shm:'"]),
+    case(&["--pool", "mem:", "get", "1"], 2, &["'mem:' pool exists only in the process", "farleaf serve"]),
     case(
         &["--pool", "shm:none", "get", "1"],
         1,
@@ -82,7 +82,7 @@ pub(crate) const ARGUMENTS: &[Case] = &[
     case(&["get"], 2, &["<KEY>"]),
     case(&["put", "1"], 2, &["<VALUE>"]),
     case(&["scan", "--limit", "some"], 2, &["'some'", "--limit", "250000"]),
-    case(&["load", "f", "--slots", "16"], 2, &["--slots cannot be used without --create", "keeps"]),
+    case(&["load", "f", "--slots", "16"], 2, &["--slots cannot be used without --create", "existing table"]),
     case(&["load", "f", "--index", "rolex"], 2, &["--index cannot be used without --create"]),
     case(&["load", "f", "--fill", "50"], 2, &["--fill cannot be used without --create"]),
     case(&["load", "f", "--epsilon", "8"], 2, &["--epsilon cannot be used without --create"]),
@@ -109,9 +109,9 @@ pub(crate) const BENCH: &[Case] = &[
     case(&["bench", "replication", "--promise", "disk"], 2, &["`disk`", "memory or sync"]),
     case(&["bench", "replication", "--fabric", "shm"], 2, &["`shm`", "mem or tcp"]),
     case(&["bench", "replication", "--rounds", "0"], 2, &["--rounds is 0", "1 to 100"]),
-    case(&["bench", "replication", "--directory", "no"], 2, &["--directory is no", "that is there"]),
+    case(&["bench", "replication", "--directory", "no"], 2, &["--directory is no", "an existing directory"]),
     case(&["bench", "replication", "--rdma-port", "1"], 2, &["--rdma-port cannot be used here"]),
-    case(&["figures", "talos", "--directory", "no"], 2, &["--directory is no", "that is there"]),
+    case(&["figures", "talos", "--directory", "no"], 2, &["--directory is no", "an existing directory"]),
     case(&["figures", "talos", "--regions", "65"], 2, &["--regions is 65", "1 to 64"]),
     case(&["bench", "ycsb", "--records", "0"], 2, &["'0'", "--records", "at least one"]),
     case(&["bench", "ycsb", "--operations", "0"], 2, &["'0'", "--operations", "at least one"]),
@@ -136,13 +136,13 @@ pub(crate) const BENCH: &[Case] = &[
     case(
         &["bench", "ycsb", "--index", "rf-tree,fg", "--link-count-max", "1"],
         2,
-        &["--link-count-max is given with --index fg", "rf-tree, which caches the tree"],
+        &["--link-count-max is given with --index fg", "rf-tree, whose clients cache the whole tree"],
     ),
     case(&["bench", "costs", "--index", "btree"], 2, &["'btree' is no search layer", "--index"]),
     case(
         &["bench", "costs", "--records", "1k"],
         2,
-        &["--operations is 100000", "at most --records, 1000"],
+        &["--operations is 100000", "at most --records (1000)"],
     ),
 ];
 
@@ -165,7 +165,7 @@ pub(crate) const BUDGETS: &[Case] = &[
         1,
         &["--budgets is", "at least 1024 bytes"],
     ),
-    case(&["bench", "budget", "--to", "thesis"], 1, &["folder thesis", "ch1.tex"]),
+    case(&["bench", "budget", "--to", "thesis"], 1, &["folder 'thesis'", "ch1.tex"]),
 ];
 
 /// Invalid arguments of `bench timeline`.
@@ -180,7 +180,7 @@ pub(crate) const TIMELINE: &[Case] = &[
     case(
         &["bench", "timeline", "--first-keys", "10k", "--last-keys", "9k"],
         2,
-        &["--last-keys is 9000: it must be above --first-keys, which is 10000"],
+        &["--last-keys is 9000: it must be above --first-keys (10000)"],
     ),
     case(&["bench", "timeline", "--last-keys", "900G"], 2, &["--last-keys is 900000000000", "at most 4294967296"]),
     case(&["bench", "timeline", "--last-keys", "4G"], 1, &["4000000000 keys need", "--size"]),
@@ -197,7 +197,7 @@ pub(crate) const TIMELINE: &[Case] = &[
     ),
     case(&["bench", "timeline", "--pattern", "shrink", "--first-keys", "1"], 2, &["--first-keys is 1", "at least 2"]),
     case(&["bench", "timeline", "--interval", "0"], 2, &["--interval is 0", "from 0.1 to 3600"]),
-    case(&["bench", "timeline", "--interval", "-1"], 2, &["'-1'", "--interval", "seconds from 0 on"]),
+    case(&["bench", "timeline", "--interval", "-1"], 2, &["'-1'", "--interval", "0 seconds or more"]),
     case(&["bench", "timeline", "--settle", "soon"], 2, &["'soon'", "--settle", "such as 1 or 0.5"]),
     case(&["bench", "timeline", "--reads", "100"], 2, &["--reads is 100", "from 0 to 99"]),
     case(&["bench", "timeline", "--threads", "100000"], 2, &["--threads is 100000", "from 1 to 1000"]),
@@ -211,12 +211,12 @@ pub(crate) const TIMELINE: &[Case] = &[
     case(
         &["bench", "timeline", "--to", "thesis"],
         1,
-        &["thesis is not empty, and `farleaf bench timeline` did not write it", "ch1.tex"],
+        &["'thesis' has a file that `farleaf bench timeline` did not write", "ch1.tex"],
     ),
     case(
         &["bench", "timeline", "--to", "drawn"],
         1,
-        &["drawn is not empty, and `farleaf bench timeline` did not write it"],
+        &["'drawn' has a file that `farleaf bench timeline` did not write"],
     ),
 ];
 
@@ -224,43 +224,43 @@ pub(crate) const TIMELINE: &[Case] = &[
 #[rustfmt::skip]
 pub(crate) const FILES: &[Case] = &[
     case(&["load", "none.txt"], 1, &["nothing was loaded", "none.txt", "No such file"]),
-    case(&["load", "folder"], 1, &["nothing was loaded", "folder is a directory", "stdin"]),
-    case(&["load", "bad.txt"], 1, &["nothing was loaded", "bad.txt:3: 'three' is no record"]),
-    case(&["load", "large.txt"], 1, &["large.txt:2: '18446744073709551616' is no record"]),
-    case(&["load", "minus.txt"], 1, &["minus.txt:1: '-1' is no record", "whole number from 0"]),
-    case(&["load", "gap.txt"], 1, &["gap.txt:2: '' is no record", "the line is empty"]),
-    case(&["load", "mixed.txt"], 1, &["mixed.txt:2: '3' is no record", "line 1 has a value"]),
-    case(&["load", "twice.txt"], 1, &["twice.txt:3: key 1 is on line 1 already", "take one"]),
-    case(&["load", "cut.gz"], 1, &["nothing was loaded", "cannot read cut.gz", "cut off"]),
-    case(&["load", "two.txt", "-t", "other"], 1, &["no table 'other' in shm:default", "--create"]),
+    case(&["load", "folder"], 1, &["nothing was loaded", "'folder' is a directory", "stdin"]),
+    case(&["load", "bad.txt"], 1, &["nothing was loaded", "bad.txt:3: 'three' is not a valid record"]),
+    case(&["load", "large.txt"], 1, &["large.txt:2: '18446744073709551616' is not a valid record"]),
+    case(&["load", "minus.txt"], 1, &["minus.txt:1: '-1' is not a valid record", "whole number from 0"]),
+    case(&["load", "gap.txt"], 1, &["gap.txt:2: '' is not a valid record", "found an empty line"]),
+    case(&["load", "mixed.txt"], 1, &["mixed.txt:2: '3' is not a valid record", "line 1 has a value"]),
+    case(&["load", "twice.txt"], 1, &["twice.txt:3: duplicate key 1, first on line 1", "remove one"]),
+    case(&["load", "cut.gz"], 1, &["nothing was loaded", "cannot read 'cut.gz'", "truncated"]),
+    case(&["load", "two.txt", "-t", "other"], 1, &["table 'other' does not exist in shm:default", "--create"]),
     case(
         &["load", "two.txt", "--create", "--slots", "16"],
         1,
         &[
             "nothing was loaded",
             "leave out --create",
-            "slots 8 where 16 was asked for",
+            "slots 8 instead of the requested 16",
         ],
     ),
 ];
 
 #[rustfmt::skip]
 pub(crate) const TABLES: &[Case] = &[
-    case(&["table", "create", "default", "--kind", "words"], 1, &["there is a table 'default' already", "same"]),
-    case(&["table", "create", "default"], 1, &["there is a table 'default' already", "kind words where bytes"]),
+    case(&["table", "create", "default", "--kind", "words"], 1, &["table 'default' already exists", "same"]),
+    case(&["table", "create", "default"], 1, &["table 'default' already exists", "kind words instead of the requested bytes"]),
     case(
         &["table", "create", "default", "--slots", "12"],
         1,
         &[
-            "there is a table 'default' already",
-            "slots 8 where 12 was asked for",
+            "table 'default' already exists",
+            "slots 8 instead of the requested 12",
         ],
     ),
     case(&["table", "create", ""], 2, &["table name", "1 to"]),
     case(&["table", "create", "a\nb"], 2, &["table name", "control characters"]),
-    case(&["table", "drop", "other"], 1, &["no table 'other' in shm:default", "table list"]),
-    case(&["get", "1", "--table", "other"], 1, &["no table 'other' in shm:default", "table list"]),
-    case(&["stats", "--table", "other"], 1, &["no table 'other' in shm:default", "table list"]),
+    case(&["table", "drop", "other"], 1, &["table 'other' does not exist in shm:default", "table list"]),
+    case(&["get", "1", "--table", "other"], 1, &["table 'other' does not exist in shm:default", "table list"]),
+    case(&["stats", "--table", "other"], 1, &["table 'other' does not exist in shm:default", "table list"]),
 ];
 
 /// Invalid experiments, profiles and folders of `figures`.
@@ -269,29 +269,29 @@ pub(crate) const FIGURES: &[Case] = &[
     case(
         &["figures", "rolex", "--experiments", "twice.toml"],
         2,
-        &["twice.toml: slots of figure 'figure-11b': 8 is there twice"],
+        &["twice.toml: slots of figure 'figure-11b': 8 is listed twice"],
     ),
     case(
         &["figures", "rolex", "--profile", "few.toml"],
         2,
-        &["figure 'figure-10' = 24", "profile 'rolex' has 8", "take fewer"],
+        &["figure 'figure-10' = 24", "profile 'rolex' has 8", "use fewer"],
     ),
     case(&["figures", "rolex", "-o", "thesis"], 2, &["the folder of the figures is named by --to", "`--to thesis`"]),
-    case(&["figures", "rolex", "--to", "thesis"], 1, &["thesis is not empty", "ch1.tex", "new one"]),
-    case(&["figures", "talos", "--to", "thesis"], 1, &["thesis is not empty", "ch1.tex", "new one"]),
-    case(&["figures", "rolex", "--to", "two.txt"], 1, &["two.txt is a file; name a folder"]),
-    case(&["figures", "rolex", "--to", "dangling"], 1, &["dangling is a symbolic link that leads"]),
-    case(&["figures", "rolex", "--to", "blocked"], 1, &["blocked/index.html is in the way"]),
+    case(&["figures", "rolex", "--to", "thesis"], 1, &["folder 'thesis' has a file", "'ch1.tex'", "new or empty folder"]),
+    case(&["figures", "talos", "--to", "thesis"], 1, &["folder 'thesis' has a file", "'ch1.tex'", "new or empty folder"]),
+    case(&["figures", "rolex", "--to", "two.txt"], 1, &["'two.txt' is a file, not a folder; name a new"]),
+    case(&["figures", "rolex", "--to", "dangling"], 1, &["'dangling' is a symbolic link without a target"]),
+    case(&["figures", "rolex", "--to", "blocked"], 1, &["'blocked/index.html' already exists"]),
     case(&["figures", "rolex", "--threads", "5000"], 2, &["'5000'", "--threads", "at most 1024"]),
     case(
         &["figures", "rolex", "--experiments", "blank.toml"],
         2,
-        &["blank.toml: there is nothing in it; copy experiments/rolex.toml"],
+        &["blank.toml: the file is empty; copy experiments/rolex.toml"],
     ),
     case(
         &["figures", "rolex", "--experiments", "cx9.toml"],
         2,
-        &["cx9.toml: key profile: profile 'cx9' is none of 'rolex', 'rf-tree'"],
+        &["cx9.toml: key profile: cannot read profile 'cx9': No such file"],
     ),
     case(
         &["figures", "rolex", "--experiments", "keys.toml"],
@@ -301,7 +301,7 @@ pub(crate) const FIGURES: &[Case] = &[
     case(
         &["sim", "network", "--profile", "again.toml"],
         2,
-        &["again.toml: published: measure = \"read\" with size_bytes = 8 is there twice"],
+        &["again.toml: published: measure = \"read\" with size_bytes = 8 is given twice"],
     ),
     case(&["sim", "network", "--profile", "huge.toml"], 2, &["huge.toml: nic.mtu_bytes = 1e300"]),
     case(&["sim", "network", "--profile", "path.toml"], 2, &["path.toml: name = '../x': must be"]),

@@ -90,7 +90,7 @@ fn bench_alone_runs_all_workloads() {
     }
     assert!(
         text.trim_end()
-            .ends_with("of the most frequent operation; metadata: a key"),
+            .ends_with("of the most frequent operation; metadata: per key"),
         "{text}"
     );
 }

@@ -107,7 +107,12 @@ impl Crew {
         loop {
             let ran = self.farleaf(&["cluster", "status"]);
             if ran.status == Some(0) {
-                assert!(ran.stdout.ends_with("all is whole\n"), "{ran:?}");
+                let (_, last) = ran
+                    .stdout
+                    .trim_end()
+                    .rsplit_once('\n')
+                    .expect("several lines");
+                assert!(last.starts_with("no problems found: "), "{ran:?}");
                 return;
             }
             assert_eq!(ran.status, Some(1), "{ran:?}");
@@ -182,7 +187,7 @@ fn commands_work_with_persistent_tables() {
     let run = |arguments: &[&str]| crew.run(&[arguments, &["-t", "t"]].concat());
     assert_eq!(run(&["put", "mars", "4"]), "inserted mars\n");
     let put = run(&["put", "mars", "four", "--durability", "sync"]);
-    assert_eq!(put, "updated mars, value 4 before\n");
+    assert_eq!(put, "updated mars (previous value 4)\n");
     assert_eq!(run(&["put", "00ff", "01", "--hex"]), "inserted 00ff\n");
     assert_eq!(run(&["get", "mars"]), "mars\tfour\n");
     assert_eq!(run(&["get", "mars", "--raw"]), "four");
@@ -192,7 +197,7 @@ fn commands_work_with_persistent_tables() {
     let scanned = run(&["scan", "--reverse", "--limit", "1", "--keys-only"]);
     assert_eq!(scanned, "mars\n");
     let deleted = run(&["del", "00ff", "--hex", "--durability", "sync"]);
-    assert_eq!(deleted, "deleted 00ff, value 01 before\n");
+    assert_eq!(deleted, "deleted 00ff (previous value 01)\n");
     let absent = crew.farleaf(&["get", "pluto", "-t", "t"]);
     assert_eq!((absent.status, absent.stdout.as_str()), (Some(1), ""));
     assert_eq!(absent.stderr, "key pluto is absent from table 't'\n");
@@ -211,7 +216,7 @@ fn commands_work_with_persistent_tables() {
         &again,
         1,
         &[
-            "'u' already, with 2 replicas and not 3",
+            "'u' already exists with 2 replicas, not 3",
             "leave out --create",
         ],
     );
@@ -225,15 +230,15 @@ fn commands_work_with_persistent_tables() {
     let drained = crew.farleaf(&["cluster", "drain", "3", "--wait"]);
     assert_eq!(
         drained.stdout,
-        "server 3 has nothing any more, and can be stopped\n"
+        "server 3 has no replicas left and can be stopped\n"
     );
     assert_eq!(
         crew.run(&["cluster", "undrain", "3"]),
-        "server 3 can have replicas\n"
+        "server 3 gets replicas again\n"
     );
     assert_eq!(crew.run(&["dump", "-t", "u"]).lines().count(), 5000);
     let wide = crew.farleaf(&["table", "create", "wide", "--replicas", "4"]);
-    assert!(wide.stderr.contains("3 servers are alive"), "{wide:?}");
+    assert!(wide.stderr.contains("3 servers are up"), "{wide:?}");
     for server in crew.servers.iter_mut().rev() {
         server.signal(Signal::TERM);
         let (status, log) = server.end();
@@ -283,7 +288,7 @@ fn a_server_that_says_so_is_counted() {
 }
 
 /// Promise: if the process of a primary is killed, another server is promoted, with all
-/// acknowledged writes. When the process is back, status reports "all is whole" again, also if it
+/// acknowledged writes. When the process is back, status reports no problems again, also if it
 /// had the coordinator.
 #[test]
 fn a_killed_primary_is_followed_by_another() {
@@ -383,8 +388,8 @@ fn directories_of_others_are_refused() {
         &locked,
         1,
         &[
-            "cannot serve regions from data-1",
-            "is open in another server",
+            "cannot serve regions from 'data-1'",
+            "is in use by another server",
         ],
     );
     let joining = ["--coordinator", &crew.cluster];
@@ -392,7 +397,10 @@ fn directories_of_others_are_refused() {
     refused(
         &locked,
         1,
-        &["cannot serve regions from data-1", "open in another server"],
+        &[
+            "cannot serve regions from 'data-1'",
+            "in use by another server",
+        ],
     );
     {
         let mut own = serve(place, 7, &["--init", "--listen", "0"]);
@@ -403,7 +411,7 @@ fn directories_of_others_are_refused() {
     refused(
         &others,
         1,
-        &["data-7", "belongs to cluster", "give the right address"],
+        &["data-7", "belongs to cluster", "correct the address"],
     );
 }
 
@@ -415,11 +423,11 @@ fn what_a_cluster_does_not_have_is_told() {
     let warned = crew.farleaf(&["table", "create", "t"]);
     assert_eq!(warned.status, Some(0));
     assert!(
-        warned.stderr.contains("warning: 1 server is alive"),
+        warned.stderr.contains("warning: 1 server is up"),
         "{warned:?}"
     );
     let again = crew.farleaf(&["table", "create", "t"]);
-    refused(&again, 1, &["there is a table 't' already", &crew.cluster]);
+    refused(&again, 1, &["table 't' already exists", &crew.cluster]);
     let none = crew.farleaf(&["get", "k", "-t", "none"]);
     refused(
         &none,
@@ -434,7 +442,11 @@ fn what_a_cluster_does_not_have_is_told() {
         &["scan", "--to", &long],
     ] {
         let ran = crew.farleaf(&[arguments, &["-t", "t"]].concat());
-        refused(&ran, 2, &["a key has 4097 bytes, and can have 4096"]);
+        refused(
+            &ran,
+            2,
+            &["the key has 4097 bytes, more than the maximum of 4096"],
+        );
     }
     for bound in ["--from", "--to", "--prefix"] {
         assert_eq!(crew.run(&["scan", bound, &long[1..], "-t", "t"]), "");
@@ -455,18 +467,18 @@ fn what_a_cluster_does_not_have_is_told() {
     refused(
         &crew.farleaf(&order),
         1,
-        &["there is no server 2", "`farleaf cluster status`"],
+        &["no server 2 in the cluster", "`farleaf cluster status`"],
     );
     let order = ["cluster", "give-up", "t", "--region", "1", "--server", "1"];
     refused(
         &crew.farleaf(&order),
         1,
-        &["the master refuses", "nothing was changed"],
+        &["the master rejected the request", "nothing was changed"],
     );
     refused(
         &crew.farleaf(&["cluster", "drain", "8"]),
         1,
-        &["there is no server 8"],
+        &["no server 8 in the cluster"],
     );
     for create in ["init", "found"] {
         let ran = crew.farleaf(&["cluster", create]);
@@ -476,7 +488,7 @@ fn what_a_cluster_does_not_have_is_told() {
     refused(
         &ran,
         1,
-        &["has a 128-bit id already", "nothing was changed"],
+        &["already has a 128-bit id", "nothing was changed"],
     );
 }
 
@@ -529,7 +541,7 @@ fn benchmarks_run_on_a_cluster() {
     assert!(crew.run(&["table", "list"]).contains("has no tables"));
     crew.run(&["table", "create", "usertable", "--replicas", "1"]);
     crew.run(&["put", "mine", "still", "-t", "usertable"]);
-    let taken = ["there is a table 'usertable' already", "farleaf table drop"];
+    let taken = ["table 'usertable' already exists", "farleaf table drop"];
     refused(&crew.farleaf(&bench), 1, &taken);
     assert_eq!(
         crew.run(&["get", "mine", "-t", "usertable"]),

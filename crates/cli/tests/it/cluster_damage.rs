@@ -30,7 +30,7 @@ fn wait_not_whole(crew: &Crew, told: &str) -> String {
 
 /// Promise: for a record with a flipped bit, `get` reports the server, the file and the byte; other
 /// records can be read. `cluster status` reports the same, and what to do. Regression test: it
-/// reported that "all is whole".
+/// reported no problems.
 #[test]
 fn a_damaged_region_is_told() {
     let mut crew = Crew::new(1);
@@ -65,7 +65,7 @@ fn a_damaged_region_is_told() {
         .expect("written");
 
     let told = [
-        "the log is damaged at 0:",
+        "the log is corrupted at 0:",
         "(byte ",
         "data-1/regions/1-1/data-0/log)",
     ];
@@ -73,15 +73,15 @@ fn a_damaged_region_is_told() {
     refused(
         &read,
         1,
-        &[&told[..], &["server 1 at ", "could not read"]].concat(),
+        &[&told[..], &["server 1 at ", "read failed on"]].concat(),
     );
     let whole = crew.run(&["get", "k000008"]);
     assert_eq!(whole, format!("k000008\t{}\n", value(8)));
-    let status = wait_not_whole(&crew, "the log is damaged");
+    let status = wait_not_whole(&crew, "the log is corrupted");
     let more = [
-        "region 1 is damaged on server 1: ",
-        "stop the server, put it there, and start it again",
-        "not whole: 1 region has damage that no replica can repair\n",
+        "region 1 is corrupted on server 1: ",
+        "stop the server, restore the directory, and start the server again",
+        "problems: 1 region has corruption that no replica can repair\n",
     ];
     for told in [&told[..], &more].concat() {
         assert!(status.contains(told), "no {told:?} in {status}");
@@ -91,7 +91,7 @@ fn a_damaged_region_is_told() {
         .stdout;
     for told in [
         r#""faults":[{"region":1,"server":1,"is_replica":true,"is_broken":false,"#,
-        r#""how":"the log is damaged at"#,
+        r#""how":"the log is corrupted at"#,
     ] {
         assert!(json.contains(told), "no {told:?} in {json}");
     }
@@ -100,7 +100,7 @@ fn a_damaged_region_is_told() {
 /// Promise: if the only replica's log has lost writes acknowledged as `sync`, status reports that,
 /// the place and what to do, and nothing is served instead. When the file is restored, all records
 /// are there. Regression test: a log truncated to nothing was taken for one that was never written,
-/// and status reported "all is whole".
+/// and status reported no problems.
 #[test]
 fn a_log_of_which_nothing_is_left_is_told() {
     let mut crew = Crew::new(1);
@@ -114,10 +114,10 @@ fn a_log_of_which_nothing_is_left_is_told() {
     fs::copy(&log, &copy).expect("copied");
     fs::write(&log, b"").expect("truncated");
     crew.servers[0] = serve(&crew.place, 1, &["--listen", &port_of(&crew)]);
-    let status = wait_not_whole(&crew, "the log is damaged");
+    let status = wait_not_whole(&crew, "the log is corrupted");
     for told in [
-        "the log is damaged at 0:0x0: no record is whole there (byte 0 of ",
-        "data-1/regions/1-1/data-0/log), and the log was on the device up to 0:0x",
+        "the log is corrupted at 0:0x0: no valid record is there (byte 0 of ",
+        "data-1/regions/1-1/data-0/log), but the log was durable up to 0:0x",
         "restore the directory from a copy, or a replica",
     ] {
         assert!(status.contains(told), "no {told:?} in {status}");
@@ -157,15 +157,15 @@ fn a_copy_outlives_an_old_coordinator() {
     copy(&coordinator, &new);
     copy(&old, &coordinator);
     start(&mut crew);
-    let status = wait_not_whole(&crew, "refuses these records");
+    let status = wait_not_whole(&crew, "rejects the coordinator's records");
     for told in [
-        "server 1 refuses these records: coordinator of cluster",
+        "server 1 rejects the coordinator's records: coordinator of cluster",
         "was rolled back",
-        "its history does not have that start",
+        "its history lacks that start",
         "deletes nothing",
         "Restore the newest copy of the coordinator's directory",
         "farleaf cluster adopt --lost-start",
-        "1 server refuses the coordinator's records",
+        "1 server rejects the coordinator's records",
     ] {
         assert!(status.contains(told), "no {told:?} in {status}");
     }

@@ -9,7 +9,7 @@ pub(crate) const CLUSTERS: &[Case] = &[
     case(&["table", "create", "t", "--engine", "lsm"], 2, &["--engine lsm needs --cluster", "region serve"]),
     case(&["table", "create", "t", "--replicas", "2"], 2, &["--replicas cannot be used without --cluster"]),
     case(&["put", "k", "v", "--durability", "sync"], 2, &["--durability cannot be used without --cluster"]),
-    case(&["cluster", "status"], 2, &["which cluster?", "--cluster ADDRESS"]),
+    case(&["cluster", "status"], 2, &["missing address of the cluster", "--cluster ADDRESS"]),
     case(&["--cluster", "tcp:h:1", "bench", "costs"], 2, &["--cluster cannot be used here"]),
     case(
         &["--cluster", "tcp:h:1", "region", "serve", "--data", "d"],
@@ -17,8 +17,8 @@ pub(crate) const CLUSTERS: &[Case] = &[
         &["--cluster cannot be used here", "--coordinator"],
     ),
     case(&["--pool", "shm:x", "region", "serve", "--data", "d"], 2, &["--pool cannot be used here"]),
-    case(&["--cluster", "h:1", "get", "k"], 2, &["--cluster: 'h:1' is no address", "tcp:HOST:PORT"]),
-    case(&["--cluster", "dir:d", "get", "k"], 2, &["'dir:d' is for the process that serves it"]),
+    case(&["--cluster", "h:1", "get", "k"], 2, &["--cluster: 'h:1' is not a valid coordinator address", "tcp:HOST:PORT"]),
+    case(&["--cluster", "dir:d", "get", "k"], 2, &["'dir:d' can be used only by the process that serves it"]),
     case(&["--cluster", "tcp:h:1", "put", "k", "v", "--rights", "write"], 2, &["--rights cannot be used with a cluster"]),
     case(&["--cluster", "tcp:h:1", "table", "create", "t", "--kind", "words"], 2, &["--kind words cannot be used"]),
     case(&["--cluster", "tcp:h:1", "table", "create", "t", "--index", "rpc"], 2, &["--index cannot be used with a cluster"]),
@@ -33,7 +33,7 @@ pub(crate) const CLUSTERS: &[Case] = &[
     case(&["region", "serve", "--data", "d", "--advertise", "h"], 2, &["'h'", "--advertise", "HOST:PORT"]),
     case(&["region", "serve", "--data", "d", "--buffers", "1"], 2, &["'1'", "--buffers", "2..=1024"]),
     case(&["region", "serve", "--data", "d", "--cache", "1KiB"], 2, &["'1KiB'", "--cache", "1MiB or more"]),
-    case(&["region", "serve", "--data", "d", "--cache", "100TiB"], 2, &["'100TiB'", "--cache", "this host has"]),
+    case(&["region", "serve", "--data", "d", "--cache", "100TiB"], 2, &["'100TiB'", "--cache", "the memory of this host"]),
     case(
         &["region", "serve", "--data", "d", "--coordinator-patience", "-1"],
         2,
@@ -45,7 +45,7 @@ pub(crate) const CLUSTERS: &[Case] = &[
         &["'-1'", "--coordinator-patience", "whole seconds from 0 to 86400"],
     ),
     case(&["region", "serve", "--data", "d", "--number", "0"], 2, &["'0'", "--number"]),
-    case(&["region", "serve", "--data", "d", "--coordinator", "h"], 2, &["--coordinator: 'h' is no address"]),
+    case(&["region", "serve", "--data", "d", "--coordinator", "h"], 2, &["--coordinator: 'h' is not a valid coordinator address"]),
     case(
         &["region", "serve", "--data", "d", "--coordinator", "tcp:127.0.0.1:1", "--coordinator-patience", "0"],
         1,

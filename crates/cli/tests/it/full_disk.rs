@@ -112,7 +112,7 @@ fn a_lone_server_that_starts_on_a_full_disk_is_read() {
         }
         let refused = small.crew.farleaf(&["put", "k", "w", "-t", "t"]);
         assert!(refused.stderr.contains("server 2 is full"), "{refused:?}");
-        assert!(refused.stderr.contains("make room on it"), "{refused:?}");
+        assert!(refused.stderr.contains("free space on it"), "{refused:?}");
         small.wait_told("the disk of server 2 is full");
         assert_eq!(small.waits(), [Value::Null; 0]);
         small.make_room();
@@ -137,10 +137,10 @@ fn a_server_that_waits_for_room_is_told() {
         small.fill_up();
         small.crew.restart(2);
         small.wait_told(
-            "region 1 waits for room on the disk of server 2, which is full: make room on it, or \
-             enlarge it; it is served then by itself\n",
+            "region 1 unavailable: needs free space on the disk of server 2, which is full; free \
+             space on it, or enlarge it, and the region is served again\n",
         );
-        small.wait_told("not whole: 1 region is not served; ");
+        small.wait_told("problems: 1 region is not served; ");
         small.make_room();
         let since = Instant::now();
         while !small.waits().is_empty() {

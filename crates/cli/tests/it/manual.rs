@@ -44,7 +44,7 @@ fn manual_pages_are_written() {
     let refused = place.farleaf(&["man", "--to", "file/man1"]);
     assert_eq!(refused.status, Some(1), "{refused:?}");
     assert!(
-        refused.stderr.contains("cannot create folder file/man1"),
+        refused.stderr.contains("cannot create folder 'file/man1'"),
         "{refused:?}"
     );
 }

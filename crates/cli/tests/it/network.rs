@@ -66,7 +66,10 @@ fn assert_refused(ran: &Ran, told: &[&str]) {
     }
 }
 
-const NO_RIGHT: &[&str] = &["has not the right to do that", "connect with a secret, or"];
+const NO_RIGHT: &[&str] = &[
+    "permission denied: verb",
+    "connect with a secret and rights",
+];
 
 /// Promise: a node on loopback prints its address, and every command works with it, with the secret
 /// that the node has left for programs of its user. Data written over TCP can be read over shared
@@ -87,7 +90,7 @@ fn every_command_works_over_tcp() {
     assert_eq!(run(&["get", "5", "-t", "t"]), "5\t50\n");
     assert_eq!(
         run(&["del", "5", "-t", "t"]),
-        "deleted 5, value 50 before\n"
+        "deleted 5 (previous value 50)\n"
     );
     network.place.file("keys.txt", lines(1..=5000));
     let loaded = run(&["load", "keys.txt", "--create"]);
@@ -146,7 +149,7 @@ fn a_secret_that_others_can_read_is_warned_of() {
     std::fs::set_permissions(path, Permissions::from_mode(0o640)).expect("it is this user's");
     let ran = network.run_with("admin", &["table", "list"]);
     assert_eq!(ran.status, Some(0), "{ran:?}");
-    let warning = "other users of this host can read or change admin; `chmod 600 admin`";
+    let warning = "other users of this host can read or change 'admin'; run `chmod 600 admin`";
     assert_eq!(ran.stderr.matches(warning).count(), 1, "{ran:?}");
 }
 
@@ -158,7 +161,7 @@ fn a_secret_that_was_given_is_wanted() {
     let list = ["table", "list"];
     assert_refused(
         &network.run(&list),
-        &[&network.pool, "wants a secret", "--secret-file"],
+        &[&network.pool, "requires a secret", "--secret-file"],
     );
     network.run_with("admin", &list).quietly();
     let text = std::fs::read_to_string(network.place.path().join("admin")).expect("it is there");
@@ -192,7 +195,7 @@ fn a_wrong_secret_is_refused_slowly() {
     assert!(start.elapsed() >= Duration::from_secs(1), "{ran:?}");
     let told = [
         network.pool.as_str(),
-        "refused: wrong secret",
+        "refused the request: wrong secret",
         "`farleaf secret derive`",
     ];
     assert_refused(&ran, &told);
@@ -239,7 +242,10 @@ fn a_key_to_read_only_reads() {
     let less = network.run_with("admin", &["--rights", "read", "put", "7", "70"]);
     assert_refused(&less, NO_RIGHT);
     let more = read(&["--rights", "write", "put", "7", "70"]);
-    assert_refused(&more, &["one to read, and not to write"]);
+    assert_refused(
+        &more,
+        &["the given key grants 'read', and 'write' was requested"],
+    );
 }
 
 /// Promise: a key to write can change records, one by one and by a load, and can neither create nor
@@ -258,7 +264,7 @@ fn a_key_to_write_makes_no_tables() {
     assert_eq!(write(&["put", "9000", "1"]).quietly(), "inserted 9000\n");
     assert_eq!(
         write(&["del", "1"]).quietly(),
-        "deleted 1, value 1 before\n"
+        "deleted 1 (previous value 1)\n"
     );
     assert_eq!(write(&["get", "9000"]).quietly(), "9000\t1\n");
     assert_refused(&write(&["table", "create", "t"]), NO_RIGHT);

@@ -38,11 +38,11 @@ fn a_table_over_two_servers_is_a_table() {
         assert_eq!(run(&place, &["put", "5000", "1"]), "inserted 5000\n");
         assert_eq!(
             run(&place, &["put", "999", "1"]),
-            "updated 999, value 1006 before\n"
+            "updated 999 (previous value 1006)\n"
         );
         assert_eq!(
             run(&place, &["del", "1000"]),
-            "deleted 1000, value 1007 before\n"
+            "deleted 1000 (previous value 1007)\n"
         );
         assert_eq!(
             run(&place, &["scan", "--from", "998", "--limit", "3"]),
@@ -57,7 +57,7 @@ fn a_table_over_two_servers_is_a_table() {
         );
         assert_eq!(
             run(&place, &["table", "list"]),
-            "there are no tables over shm:a,shm:b; `farleaf table create NAME` makes one\n"
+            "no tables over shm:a,shm:b; create one with `farleaf table create NAME`\n"
         );
     }
 }
@@ -127,7 +127,7 @@ fn a_lost_server_takes_its_part_alone() {
     let dropped = ["--pool", "shm:a", "table", "drop", "default", "--part"];
     assert_eq!(
         place.farleaf(&dropped).quietly(),
-        "dropped the part that shm:a had of table 'default'\n"
+        "dropped the part of table 'default' in shm:a\n"
     );
 }
 

@@ -36,15 +36,15 @@ pub(crate) const PERSISTENT_BENCH: &[Case] = &[
     case(&["bench", "ycsb", "--engine", "lsm", "--regions", "118"], 2, &["'118'", "--regions", "1..=117"]),
     case(&["bench", "ycsb", "--engine", "lsm", "--records", "2"], 2, &["--regions is 3", "not above --records"]),
     case(&["bench", "ycsb", "--engine", "lsm", "--l0-size", "1KiB"], 2, &["'1KiB'", "--l0-size", "1MiB or more"]),
-    case(&["bench", "ycsb", "--engine", "lsm", "--l0-size", "17GiB"], 2, &["'17GiB'", "--l0-size", "16GiB at the most"]),
-    case(&["bench", "ycsb", "--engine", "lsm", "--directory", "no"], 2, &["--directory is no", "that is there"]),
+    case(&["bench", "ycsb", "--engine", "lsm", "--l0-size", "17GiB"], 2, &["'17GiB'", "--l0-size", "at most 16GiB"]),
+    case(&["bench", "ycsb", "--engine", "lsm", "--directory", "no"], 2, &["--directory is no", "an existing directory"]),
     case(&["bench", "ycsb", "--replicas", "2"], 2, &["--replicas cannot be used without --engine lsm or --cluster"]),
     case(&["bench", "ycsb", "--durability", "sync"], 2, &["--durability cannot be used without --engine lsm"]),
     case(&["--secret-file", "s", "bench", "ycsb", "--engine", "lsm"], 2, &["--secret-file cannot be used here"]),
     case(&["--cluster", "tcp:h:1", "bench", "ycsb", "--engine", "memory"], 2, &["--engine memory cannot be used"]),
     case(&["--cluster", "tcp:h:1", "bench", "ycsb", "--directory", "d"], 2, &["--directory cannot be used with a cluster"]),
     case(&["--cluster", "tcp:h:1", "bench", "ycsb", "--slots", "8"], 2, &["--slots cannot be used with a persistent"]),
-    case(&["--cluster", "h:1", "bench"], 2, &["--cluster: 'h:1' is no address"]),
+    case(&["--cluster", "h:1", "bench"], 2, &["--cluster: 'h:1' is not a valid coordinator address"]),
     case(&["--cluster", "tcp:127.0.0.1:1", "bench", "ycsb"], 1, &["tcp:127.0.0.1:1 cannot be reached"]),
 ];
 

@@ -80,12 +80,12 @@ fn records_are_seen_by_all_processes() {
     );
     assert_eq!(
         place.farleaf(&["put", "15", "17"]).quietly(),
-        "updated 15, value 16 before\n"
+        "updated 15 (previous value 16)\n"
     );
     assert_eq!(place.farleaf(&["get", "15"]).quietly(), "15\t17\n");
     assert_eq!(
         place.farleaf(&["del", "0"]).quietly(),
-        "deleted 0, value 1 before\n"
+        "deleted 0 (previous value 1)\n"
     );
     for absent in [
         place.farleaf(&["get", "0", "10"]),
@@ -236,7 +236,7 @@ fn a_full_pool_is_told_with_what_was_loaded() {
     place.file("keys.txt", lines(1..=300_000));
     let refused = place.farleaf(&["load", "keys.txt", "--create"]);
     assert_eq!((refused.status, refused.stdout.as_str()), (Some(1), ""));
-    let told = "nothing was loaded, and table 'default', which --create made, stays: the pool is \
+    let told = "nothing was loaded; the new table 'default' remains: the pool is \
                 full";
     assert!(refused.stderr.contains(told), "{refused:?}");
     assert_eq!(all_records(&place, "default"), "");
@@ -256,7 +256,7 @@ fn a_full_pool_is_told_with_what_was_loaded() {
     let count = written_count(told);
     assert!(count > 1_000, "{told}");
     assert!(
-        told.contains(&format!("the keys up to {count} were")),
+        told.contains(&format!("the keys up to {count}, and")),
         "{told}"
     );
     let found = all_records(&place, "default").lines().count() as u64 - 1;

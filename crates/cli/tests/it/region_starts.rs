@@ -44,7 +44,7 @@ fn nothing_is_made_before_all_is_checked() {
     refused(
         &ran,
         2,
-        &["--listen", "must prove to know a secret", "--secret-file"],
+        &["--listen", "a secret is required", "--secret-file"],
     );
     let none = ["--init", "--listen", "0", "--secret-file", "none"];
     let ran = serving(&place, "d", &none);
@@ -59,8 +59,8 @@ fn nothing_is_made_before_all_is_checked() {
         1,
         &[
             "letters",
-            "the directory has mine",
-            "give an empty directory",
+            "the directory contains 'mine'",
+            "choose an empty directory",
         ],
     );
     let left = fs::read_dir(place.path().join("letters")).expect("there");
@@ -94,13 +94,13 @@ fn a_lost_coordinator_is_not_founded_anew() {
         )
     };
     let told = [
-        "data-1 belongs to",
+        "'data-1' belongs to",
         &cluster,
-        "not in dir:data-1/coordinator",
+        "dir:data-1/coordinator does not have",
         "--coordinator tcp:HOST:PORT",
         "restore that directory from a copy",
         "another --data",
-        "nothing was changed",
+        "Nothing was changed",
     ];
     let (journal, coordinator) = ("data-1/coordinator/COORDINATOR", "data-1/coordinator");
     for lost in [journal, coordinator] {
@@ -131,10 +131,10 @@ fn a_cluster_is_created_by_init_alone() {
         }
         let ran = serving(&place, "d", &["--listen", "0"]);
         let told = [
-            "d has no cluster",
-            "--init creates a new cluster",
-            "--coordinator tcp:HOST:PORT joins",
-            "its records are lost",
+            "'d' has no cluster",
+            "--init to create a new cluster",
+            "--coordinator tcp:HOST:PORT to join",
+            "are lost",
             "the other servers keep all their files",
             "run the same command again",
             "Nothing was changed",
@@ -160,7 +160,7 @@ fn a_cluster_is_created_by_init_alone() {
     refused(
         &ran,
         1,
-        &["data-2 belongs to cluster", "nothing was changed"],
+        &["'data-2' belongs to cluster", "Nothing was changed"],
     );
     assert!(!crew.place.path().join("data-2/coordinator").exists());
 }
@@ -187,10 +187,10 @@ fn a_number_that_another_server_has_is_told() {
     ];
     let ran = serving(place, "new", &[&joining[..], &["--number", "2"]].concat());
     let told = [
-        "server 2 is there already",
+        "server 2 already exists",
         &address,
         "--number",
-        "nobody's yet",
+        "no number was assigned",
     ];
     refused(&ran, 1, &told);
     assert!(!place.path().join("new/SERVER").exists(), "it is nobody's");
@@ -205,12 +205,13 @@ fn a_number_that_another_server_has_is_told() {
         since.elapsed() > Duration::from_secs(2),
         "longer than a lease"
     );
-    let warned = format!("server 2 waits: one of this number has registered at {address}");
+    let warned =
+        format!("server 2 is waiting: a server with this number is registered at {address}");
     assert!(ran.stderr.contains(&warned), "{ran:?}");
-    let told = format!("error: server 2 is another server, too, which has registered at {address}");
+    let told = format!("error: another server 2 is registered at {address}");
     let told = ran
         .stderr
-        .replace("cannot serve regions from copy: ", "")
+        .replace("cannot serve regions from 'copy': ", "")
         .contains(&told);
     assert!(told && ran.stderr.contains("--number"), "{ran:?}");
 
@@ -227,7 +228,7 @@ fn a_number_that_another_server_has_is_told() {
     assert_eq!(status, Some(0), "{log}");
     // On a slow host, the former life may have ended before.
     assert!(log.contains("server 2 begins life "), "{log}");
-    assert!(!log.contains("another server, too"), "{log}");
+    assert!(!log.contains("another server 2 is registered"), "{log}");
 }
 
 /// Promise: a server that starts before its coordinator waits for it, and says so, until it is
@@ -265,13 +266,14 @@ fn a_server_waits_for_its_coordinator() {
     let waiting = log.matches("waiting for the coordinator").count();
     // On a slow host, the wait takes longer than the interval of reminders.
     assert!((1..=2).contains(&waiting), "{log}");
-    assert!(log.contains("is there, after "), "{log}");
+    assert!(log.contains("connected to the coordinator "), "{log}");
     assert_eq!(first.end().0, Some(0));
 
     let patience = ["--secret-file", "secret", "--coordinator-patience", "1"];
     let ran = serving(&place, "data-2", &[&joining[..], &patience].concat());
     assert_eq!(ran.status, Some(1), "{ran:?}");
-    let told = format!("error: waited for 1 s: the coordinator {coordinator} cannot be reached");
+    let told =
+        format!("error: timed out after 1 s: the coordinator {coordinator} cannot be reached");
     assert!(ran.stderr.contains(&told), "{ran:?}");
     let arguments = [
         &["region", "serve", "--data", "data-2"],
@@ -312,11 +314,11 @@ fn an_outage_of_the_coordinator_is_told_once() {
     assert_eq!(status, Some(0), "{log}");
     let away = log
         .lines()
-        .filter(|line| line.contains("cannot be asked"))
+        .filter(|line| line.contains("is unavailable: "))
         .count();
     assert!((1..=1 + away_s / 10).contains(&(away as u64)), "{log}");
     assert!(
-        log.contains("the coordinator answers again, after "),
+        log.contains("the coordinator is reachable again after "),
         "{log}"
     );
 }
@@ -351,10 +353,10 @@ fn a_coordinator_that_comes_back_empty_is_refused() {
     for init in [&[][..], &["--init"]] {
         let ran = serving(&crew.place, "data-1", &[&common, init].concat());
         let told = [
-            "data-1 is empty",
-            &format!("servers or clients of {cluster} come to {address}"),
+            "'data-1' is empty",
+            &format!("servers or clients of {cluster} connect to {address}"),
             "the other servers keep all their files",
-            "put data-1 back",
+            "Restore 'data-1'",
             "Nothing was changed",
         ];
         refused(&ran, 1, &told);

@@ -31,7 +31,7 @@ fn signals_end_a_server_cleanly() {
         let list = place.farleaf(&["table", "list"]).quietly();
         assert_eq!(
             list,
-            "shm:default has no tables; `farleaf table create NAME` makes one\n"
+            "shm:default has no tables; create one with `farleaf table create NAME`\n"
         );
         let socket = place.runtime_directory().join("default.sock");
         assert!(socket.exists());
@@ -47,7 +47,7 @@ fn signals_end_a_server_cleanly() {
             );
         }
         assert!(log.contains("stopped pool=\"shm:default\""), "{log}");
-        assert!(log.contains("SIGUSR1 is reserved"), "{log}");
+        assert!(log.contains("ignoring SIGUSR1"), "{log}");
     }
 }
 
@@ -103,7 +103,7 @@ fn a_second_server_of_the_same_name_is_refused() {
     assert!(
         second
             .stderr
-            .contains("shm:twice is already served by another"),
+            .contains("cannot serve shm:twice: it is already served by another"),
         "{second:?}"
     );
     // If memory were allocated first, the error would be about memory.
@@ -185,8 +185,9 @@ fn a_load_whose_server_has_ended_is_an_error() {
         let ran: Ran = child.wait_with_output().expect("it ends").into();
         assert_eq!((ran.status, ran.stdout.as_str()), (Some(1), ""), "{ran:?}");
         assert!(
-            ran.stderr
-                .contains("the memory node ended meanwhile, and what was written is gone"),
+            ran.stderr.contains(
+                "the memory node stopped during the load, and the written records were lost"
+            ),
             "{ran:?}"
         );
     }

@@ -63,7 +63,7 @@ fn strings_are_put_got_and_deleted() {
     );
     assert_eq!(
         run(&["put", "user:1", "bob\t\n\\"]).quietly(),
-        "updated user:1, value al ice before\n"
+        "updated user:1 (previous value al ice)\n"
     );
     assert_eq!(run(&["put", "-1", "-2"]).quietly(), "inserted -1\n");
     assert_eq!(run(&["put", "", ""]).quietly(), "inserted \n");
@@ -85,7 +85,7 @@ fn strings_are_put_got_and_deleted() {
     assert_eq!(deleted.status, Some(1));
     assert_eq!(
         deleted.stdout,
-        "deleted user:1, value bob\\t\\n\\\\ before\n"
+        "deleted user:1 (previous value bob\\t\\n\\\\)\n"
     );
     assert_eq!(deleted.stderr, "key none is absent from table 'default'\n");
 }
@@ -100,7 +100,7 @@ fn any_byte_can_be_given_and_is_shown() {
     assert_eq!(run(&["put", "--hex", "00Ff", "c3"]), "inserted 00ff\n");
     assert_eq!(
         run(&["put", "--escaped", "\\x00\\xff", "a\\tb\\x0a"]),
-        "updated \\x00\\xff, value \\xc3 before\n"
+        "updated \\x00\\xff (previous value \\xc3)\n"
     );
     assert_eq!(run(&["get", "--hex", "00ff"]), "00ff\t6109620a\n");
     assert_eq!(run(&["scan"]), "\\x00\\xff\ta\\tb\\n\n");
@@ -136,7 +136,7 @@ fn values_go_in_and_out_as_they_are() {
     }
     assert_eq!(
         place.farleaf(&["put", "file", ""]).quietly(),
-        "updated file, value of 300,000 bytes before\n"
+        "updated file (previous value of 300,000 bytes)\n"
     );
     assert_eq!(bytes_of(&place, &["get", "--raw", "file"]), b"");
     let absent = place.farleaf(&["get", "--raw", "none"]);
@@ -364,7 +364,7 @@ fn a_full_pool_is_told_with_what_was_loaded() {
     place.file("records.tsv", lines((0..40_000).map(record)));
     let refused = place.farleaf(&["load", "records.tsv", "--create"]);
     assert_eq!((refused.status, refused.stdout.as_str()), (Some(1), ""));
-    let told = "nothing was loaded, and table 'default', which --create made, stays: the pool is \
+    let told = "nothing was loaded; the new table 'default' remains: the pool is \
                 full";
     assert!(refused.stderr.contains(told), "{refused:?}");
     assert_eq!(place.farleaf(&["dump"]).quietly(), "");
@@ -383,7 +383,7 @@ fn a_full_pool_is_told_with_what_was_loaded() {
     let count: usize = count.parse().expect("a count");
     assert!(count > 1_000, "{told}");
     let last = format!(
-        "(the keys up to 'key-{:06}' were, 'key-{count:06}' perhaps)",
+        "(the keys up to 'key-{:06}', and possibly 'key-{count:06}')",
         count - 1
     );
     assert!(told.contains(&last), "{told}");
@@ -417,12 +417,12 @@ fn tables_that_the_node_holds_take_the_same_commands() {
     assert_eq!(run(&["put", "-t", "held", "a", "1"]), "inserted a\n");
     assert_eq!(
         run(&["put", "-t", "held", "a", "2"]),
-        "updated a, value 1 before\n"
+        "updated a (previous value 1)\n"
     );
     assert_eq!(run(&["get", "-t", "held", "a"]), "a\t2\n");
     assert_eq!(
         run(&["del", "-t", "held", "a"]),
-        "deleted a, value 2 before\n"
+        "deleted a (previous value 2)\n"
     );
     let records = all_bytes();
     place.file("records.json", hex_lines(&records));

@@ -121,7 +121,7 @@ fn refused_puts_end_with_status_1() {
     ];
     let ran = timeline(&place, &size);
     assert_eq!(ran.status, Some(1), "{ran:?}");
-    assert!(ran.stderr.contains("was refused: "), "{ran:?}");
+    assert!(ran.stderr.contains("was rejected: "), "{ran:?}");
     let checks = ran.stdout.lines().last().expect("lines");
     assert!(
         checks.starts_with("checks") && checks.contains("0 missing"),

@@ -303,7 +303,7 @@ impl Cluster {
                 how,
             },
             ReplyError::Malformed(Malformed(how)) => ClientError::OutcomeUnknown {
-                how: format!("{} gave no answer that can be: {how}", server()),
+                how: format!("invalid reply from {}: {how}", server()),
             },
             ReplyError::Failed(how) => ClientError::Failed {
                 server: server(),
@@ -333,10 +333,10 @@ impl Cluster {
                 let after = self.map().stale(route, stale);
                 Ok(Attempt::Retry(match after {
                     AfterStale::LookAgain => format!(
-                        "{} at {} does not serve its region, or not any more",
+                        "{} at {} does not serve the region",
                         route.server, route.address
                     ),
-                    AfterStale::AskAgain => "its new primary does not know of it yet".to_owned(),
+                    AfterStale::AskAgain => "its new primary has not taken over yet".to_owned(),
                 }))
             }
             Status::OtherTable => {

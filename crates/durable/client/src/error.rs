@@ -12,15 +12,15 @@ pub enum ClientError {
     #[error(transparent)]
     Cluster(#[from] ClusterError),
     /// The table was dropped.
-    #[error("there is no table {name} any more; nothing was done")]
+    #[error("table '{name}' was dropped; nothing was done")]
     TableGone {
         /// Name of the table.
         name: String,
     },
     /// The handle belongs to an earlier table that had the same number.
     #[error(
-        "table {name} was replaced: this handle belongs to an earlier table with the same number. \
-         Nothing was written; open the table again."
+        "table '{name}' was replaced: this handle belongs to an earlier table with the same \
+         number; nothing was written; open the table again"
     )]
     OtherTable {
         /// Name of the table.
@@ -29,8 +29,8 @@ pub enum ClientError {
     /// The table was created by an older version, and its cluster has not been adopted yet
     /// (`farleaf cluster adopt`).
     #[error(
-        "table {name} was created by an older version: run `farleaf cluster adopt` once, at the \
-         coordinator that has always been this cluster's"
+        "table '{name}' was created by an older version; run `farleaf cluster adopt` once, on this \
+         cluster's original coordinator"
     )]
     NotAdopted {
         /// Name of the table.
@@ -38,8 +38,8 @@ pub enum ClientError {
     },
     /// The key's region had no primary until the operation timed out. Nothing was done.
     #[error(
-        "nobody has served the key for {waited_ms} ms: {last}; nothing was done. `farleaf cluster \
-         status` says whether its servers are up, and what it waits for"
+        "timed out after {waited_ms} ms: {last}; nothing was done; `farleaf cluster status` shows \
+         whether the region's servers are up, and what it waits for"
     )]
     NotServed {
         /// Duration of the retries in milliseconds.
@@ -48,7 +48,7 @@ pub enum ClientError {
         last: String,
     },
     /// A write has no reply, or an invalid one: it may have taken effect, or may still.
-    #[error("what was written may be there or not: {how}")]
+    #[error("the write may or may not have taken effect: {how}")]
     OutcomeUnknown {
         /// Cause of the failure.
         how: String,
@@ -60,7 +60,7 @@ pub enum ClientError {
         how: String,
     },
     /// A server failed to read data.
-    #[error("{server} could not read: {how}")]
+    #[error("read failed on {server}: {how}")]
     Failed {
         /// Number and address of the server.
         server: String,
@@ -68,7 +68,7 @@ pub enum ClientError {
         how: String,
     },
     /// A server sent an invalid reply.
-    #[error("{server} gave no answer that can be: {how}; is it of the same version?")]
+    #[error("invalid reply from {server}: {how}; check that it runs the same version")]
     Malformed {
         /// Number and address of the server.
         server: String,
@@ -76,7 +76,7 @@ pub enum ClientError {
         how: String,
     },
     /// A key or a value is longer than the limit.
-    #[error("a {what} has {size_bytes} bytes, and can have {size_bytes_max}; nothing was done")]
+    #[error("the {what} has {size_bytes} bytes; the limit is {size_bytes_max}; nothing was done")]
     TooLong {
         /// Part of the record that is too long: key or value.
         what: &'static str,
@@ -94,7 +94,7 @@ impl ClientError {
             return self;
         }
         Self::OutcomeUnknown {
-            how: format!("{done_count} records were written, and then: {self}"),
+            how: format!("{done_count} records were written before this error: {self}"),
         }
     }
 

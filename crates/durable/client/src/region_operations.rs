@@ -32,7 +32,7 @@ impl RegionOperation for Get<'_> {
         // A server that has read many bytes replies with the first values only.
         if count == 0 || count > asked_count {
             return Err(Malformed(format!(
-                "{count} values are told, and {asked_count} were asked for"
+                "expected 1 to {asked_count} values, found {count}"
             )));
         }
         let values = (0..count).map(|_| Ok(reply.value()?.map(<[u8]>::to_vec)));
@@ -115,7 +115,9 @@ impl RegionOperation for DeleteRange<'_> {
     fn read(&mut self, route: &Route, reply: &mut Reply<'_>) -> Result<Self::Answer, Malformed> {
         let next = reply.value()?.map(<[u8]>::to_vec);
         if next.as_deref().is_some_and(|next| next < self.lower) {
-            return Err(Malformed("it goes on before where it began".to_owned()));
+            return Err(Malformed(
+                "the next key is before the requested range".to_owned(),
+            ));
         }
         let next = next.or_else(|| route.to.as_ref().map(|to| to.0.clone()));
         Ok((reply.count, next))
@@ -154,7 +156,7 @@ impl RegionOperation for ScanPart<'_> {
             });
             let is_asked_for = key >= self.lower && self.upper.is_none_or(|upper| key < upper);
             if !follows || !is_asked_for {
-                let how = "records are not in their order, or were not asked for";
+                let how = "records are out of order, or outside the requested range";
                 return Err(Malformed(how.to_owned()));
             }
             records.push(Record {
@@ -164,7 +166,9 @@ impl RegionOperation for ScanPart<'_> {
         }
         let has_more = reply.code != 0;
         if has_more && records.is_empty() {
-            return Err(Malformed("there is more, and nothing came".to_owned()));
+            return Err(Malformed(
+                "the reply is partial, but has no records".to_owned(),
+            ));
         }
         Ok((records, has_more, route.clone()))
     }

@@ -221,7 +221,7 @@ fn check_split_keys(split_keys: &[Key]) -> Result<(), ClusterError> {
     let bad = |what: String| Err(ClusterError::BadTable(what));
     if split_keys.len() >= FIRST_REGION_COUNT_MAX {
         return bad(format!(
-            "{} keys cut a table into more than {FIRST_REGION_COUNT_MAX} regions: split some later",
+            "{} split keys give more than {FIRST_REGION_COUNT_MAX} regions; split some later",
             split_keys.len()
         ));
     }
@@ -229,7 +229,7 @@ fn check_split_keys(split_keys: &[Key]) -> Result<(), ClusterError> {
     for key in split_keys {
         if key <= before || key.0.len() > KEY_SIZE_BYTES_MAX {
             return bad(format!(
-                "the key {key} cuts nothing: it is not greater than the one before, or longer than \
+                "invalid split key {key}: expected keys in ascending order, of 1 to \
                  {KEY_SIZE_BYTES_MAX} bytes"
             ));
         }

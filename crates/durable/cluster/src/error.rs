@@ -16,16 +16,19 @@ pub enum ClusterError {
     #[error(transparent)]
     Coordinator(#[from] CoordinatorError),
     /// A record cannot be decoded.
-    #[error("{0}; it is left as it is, and what depends on it stands still")]
+    #[error("{0}; the record is left unchanged, and everything that depends on it is suspended")]
     Record(#[from] RecordError),
     /// The coordinator has no cluster.
-    #[error("the coordinator knows no cluster: create one, or give the right address")]
+    #[error(
+        "the coordinator has no cluster; create one with `farleaf cluster init`, or correct the \
+         address"
+    )]
     NoCluster,
     /// The cluster was created by an older version, and has no 128-bit identifier.
     #[error(
         "{0} was created by an older version and has no 128-bit id, so its servers serve nothing \
-         and delete nothing: run `farleaf cluster adopt` once, at the coordinator that has always \
-         been this cluster's"
+         and delete nothing; run `farleaf cluster adopt` once, on this cluster's original \
+         coordinator"
     )]
     NotAdopted(ClusterId),
     /// The cluster was adopted and has a 128-bit identifier, but the directory still has the legacy
@@ -38,35 +41,34 @@ pub enum ClusterError {
         cluster: ClusterId,
     },
     /// The cluster already has a 128-bit identifier.
-    #[error("{0} has a 128-bit id already; nothing was changed")]
+    #[error("{0} already has a 128-bit id; nothing was changed")]
     AdoptedAlready(ClusterId),
     /// An operator accepts the loss of a start that is not lost, as far as is known.
     #[error(
-        "no server refuses the coordinator's records because of {0}, so nothing of that start is \
-         known to be lost; nothing was changed. `farleaf cluster status` shows which servers refuse \
-         the records, and names the start"
+        "{0} is not known to be lost: no server refuses the coordinator's records because of it; \
+         nothing was changed; `farleaf cluster status` shows which servers refuse the records, and \
+         for which start"
     )]
     StartNotLost(StartNonce),
     /// A server refuses the coordinator's records as an older copy, so tables cannot be changed.
     #[error(
-        "{server} refuses the coordinator's records as an older copy, so nothing was changed: \
-         `farleaf cluster status` says why, and what to do"
+        "{server} refuses the coordinator's records as an older copy; nothing was changed; \
+         `farleaf cluster status` shows the cause and the remedy"
     )]
     RecordsRefused {
         /// The first such server.
         server: ServerId,
     },
     /// Not enough numbers are left to skip those of lost records.
-    #[error("the numbers of tables or regions have come to their end; nothing was changed")]
+    #[error("no table or region numbers are left; nothing was changed")]
     NoNumbers,
     /// The coordinator already has a cluster.
-    #[error("the coordinator has {0} already; nothing was changed")]
+    #[error("the coordinator already has {0}; nothing was changed")]
     ClusterExists(ClusterId),
     /// The coordinator has another cluster than the directory.
     #[error(
-        "the directory belongs to {own}, and the coordinator has {found}: give the right address, \
-         or, if the directory of that coordinator was lost or replaced, put it back; no file was \
-         changed"
+        "the directory belongs to {own}, but the coordinator has {found}; correct the address, or, \
+         if that coordinator's directory was lost or replaced, restore it; no file was changed"
     )]
     OtherCluster {
         /// Cluster of the directory.
@@ -76,9 +78,9 @@ pub enum ClusterError {
     },
     /// Another server has the same number, and keeps its lease alive.
     #[error(
-        "{server} is another server, too, which has registered at {address} and keeps its lease \
-         ({waited_s} s were waited): each has a number of its own; stop one of the two, and give a \
-         new directory another number (`--number`)"
+        "another {server} is registered at {address} and has kept its lease for {waited_s} s, but \
+         each server needs its own number; stop one of the two, and give a new directory another \
+         number (`--number`)"
     )]
     NumberTaken {
         /// The number.
@@ -89,21 +91,19 @@ pub enum ClusterError {
         waited_s: u64,
     },
     /// The configured lease is longer than readers accept.
-    #[error(
-        "no lease is longer than a day, and {lease:?} is: give a shorter one; nothing was begun"
-    )]
+    #[error("lease {lease:?} is longer than one day; choose a shorter one; nothing was started")]
     LeaseTooLong {
         /// Configured length.
         lease: Duration,
     },
     /// A table with this name exists.
-    #[error("there is a table {0} already")]
+    #[error("table '{0}' already exists")]
     TableExists(String),
     /// A server has a copy of a region whose number would be assigned again (CONTROL-23).
     #[error(
-        "{server} has a copy of {region}, of which the coordinator has never heard: its data are \
-         older than that copy, or were cut; `farleaf cluster status` says what to do; nothing was \
-         changed"
+        "{server} has a copy of {region}, which is unknown to the coordinator: the coordinator's \
+         data are older than that copy, or were truncated; nothing was changed; `farleaf cluster \
+         status` shows what to do"
     )]
     UnknownCopy {
         /// The region of the copy.
@@ -112,21 +112,21 @@ pub enum ClusterError {
         server: ServerId,
     },
     /// No table has this name.
-    #[error("there is no table {0}")]
+    #[error("table '{0}' does not exist")]
     NoTable(String),
     /// No table has this number.
-    #[error("there is no {0}, or it is being dropped")]
+    #[error("{0} does not exist, or is being dropped")]
     NoTableNumbered(TableId),
     /// The server does not exist.
-    #[error("there is no {0}")]
+    #[error("{0} does not exist")]
     NoServer(ServerId),
     /// The requested table is invalid.
     #[error("{0}")]
     BadTable(String),
     /// The operating system provides no random number for a cluster's id.
-    #[error("no id can be drawn: {0}; try again")]
+    #[error("cannot generate a random id: {0}; retry")]
     NoRandomId(#[source] std::io::Error),
     /// Other processes changed the same records at each attempt.
-    #[error("others keep changing what is to be changed; nothing was done, try again")]
+    #[error("other processes keep changing the same records; nothing was done; retry")]
     Contended,
 }

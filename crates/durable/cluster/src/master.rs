@@ -104,9 +104,11 @@ impl<C: Coordinator + Clone + std::fmt::Debug> Master<C> {
         match self.leased_key.tick(&self.coordinator)? {
             LeasedKeyChange::Won(_) => {
                 let since = self.leased_key.held_since().unwrap_or_default();
-                tracing::info!("master since {since}");
+                tracing::info!("became the master at {since}");
             }
-            LeasedKeyChange::Lost => tracing::warn!("master no more: the lease was not kept"),
+            LeasedKeyChange::Lost => {
+                tracing::warn!("no longer the master: its lease was not renewed in time");
+            }
             LeasedKeyChange::Unchanged => {}
         }
         let Some(election) = self.leased_key.held_since() else {
@@ -164,8 +166,9 @@ impl<C: Coordinator + Clone + std::fmt::Debug> Master<C> {
         }
         if let Some(first) = refusing.first() {
             tracing::error!(
-                "the master promotes, moves and removes no replica: {first} refuses the \
-                 coordinator's records ({} in all do); `farleaf cluster status` says what to do",
+                "the master has stopped promoting, moving and removing replicas: {first} refuses \
+                 the coordinator's records (servers that refuse: {}); `farleaf cluster status` \
+                 shows what to do",
                 refusing.len()
             );
         }

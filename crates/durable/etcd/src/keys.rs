@@ -17,7 +17,7 @@ impl Namespace {
         let is_plain = name.bytes().all(|byte| byte.is_ascii_graphic());
         if name.is_empty() || !is_plain || name.len() > NAMESPACE_SIZE_BYTES_MAX {
             let what = format!(
-                "the namespace is {name:?}; it can have 1 to {NAMESPACE_SIZE_BYTES_MAX} visible \
+                "invalid namespace {name:?}: expected 1 to {NAMESPACE_SIZE_BYTES_MAX} visible \
                  ASCII characters"
             );
             return Err(CoordinatorError::Invalid { what });

@@ -103,7 +103,7 @@ impl Etcd {
         let namespace = Namespace::new(&options.namespace)?;
         let name = addresses.join(",");
         if addresses.is_empty() {
-            let what = "no address of etcd is given".to_owned();
+            let what = "missing address of etcd".to_owned();
             return Err(CoordinatorError::Invalid { what });
         }
         let unavailable = |how: String| CoordinatorError::Unavailable {
@@ -127,7 +127,7 @@ impl Etcd {
             tokio::time::timeout(options.answer_timeout, connect).await
         });
         let client = connected
-            .map_err(|_| unavailable("no connection in time".to_owned()))?
+            .map_err(|_| unavailable(format!("no connection within {interval:?}")))?
             .map_err(|error| unavailable(error.to_string()))?;
         let shared = EtcdShared {
             runtime,
@@ -166,7 +166,7 @@ impl EtcdShared {
         let timed = async { tokio::time::timeout(self.answer_timeout, call).await };
         match self.runtime.block_on(timed) {
             Ok(answer) => answer.map_err(|error| error.to_string()),
-            Err(_) => Err(format!("no answer within {:?}", self.answer_timeout)),
+            Err(_) => Err(format!("no reply within {:?}", self.answer_timeout)),
         }
     }
 
@@ -282,7 +282,7 @@ impl Coordinator for Etcd {
     fn grant_lease(&self, time_to_live: Duration) -> Result<(LeaseId, Duration), CoordinatorError> {
         let seconds = time_to_live.as_nanos().div_ceil(1_000_000_000).max(1);
         let Ok(seconds) = i64::try_from(seconds) else {
-            let what = format!("a lease of {time_to_live:?} is longer than there can be");
+            let what = format!("a lease of {time_to_live:?} is too long");
             return Err(CoordinatorError::Invalid { what });
         };
         let shared = &*self.shared;

@@ -97,7 +97,7 @@ fn read(response: &WatchResponse, namespace: &Namespace, name: &str) -> WatchMes
     let mut events = Vec::new();
     for event in response.events() {
         let Some(pair) = event.kv() else {
-            return Err(broken(name, "a change without a key was told".to_owned()));
+            return Err(broken(name, "received a change without a key".to_owned()));
         };
         events.extend(match event.event_type() {
             EventType::Put => namespace.entry(pair).map(Event::Put),

@@ -34,7 +34,7 @@ pub fn open_file(
         return storage.open(name).map_err(failed("open"));
     }
     if let Some(manifest) = named_by {
-        let how = format!("it names segments of the file {name}, which is not there");
+        let how = format!("it names segments of the file {name}, which does not exist");
         return Err(manifest.damaged(how));
     }
     let file = storage.create(name).map_err(failed("create"))?;

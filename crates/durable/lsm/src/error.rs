@@ -12,7 +12,7 @@ use crate::storage;
 #[non_exhaustive]
 pub enum LsmError {
     /// An option has a value that an engine does not support.
-    #[error("the option {option} is {given}; it can be {allowed}")]
+    #[error("invalid option {option}: {given}; it must be {allowed}")]
     BadOption {
         /// Name of the option.
         option: &'static str,
@@ -34,19 +34,19 @@ pub enum LsmError {
         source: io::Error,
     },
     /// A key exceeds [`KEY_SIZE_BYTES_MAX`](crate::place::KEY_SIZE_BYTES_MAX).
-    #[error("the key has {size_bytes} bytes, and a key can have 4096 at the most")]
+    #[error("the key has {size_bytes} bytes; the maximum is 4096")]
     KeyTooLong {
         /// Size of the key in bytes.
         size_bytes: usize,
     },
     /// A value exceeds [`VALUE_SIZE_BYTES_MAX`](crate::place::VALUE_SIZE_BYTES_MAX).
-    #[error("the value has {size_bytes} bytes, and a value can have 67108864 (64 MiB) at the most")]
+    #[error("the value has {size_bytes} bytes; the maximum is 67108864 (64 MiB)")]
     ValueTooLong {
         /// Size of the value in bytes.
         size_bytes: usize,
     },
     /// The log is corrupted.
-    #[error("the log is damaged at {position}: {how}")]
+    #[error("the log is corrupted at {position}: {how}")]
     CorruptLog {
         /// Log position of the corrupted data.
         position: LogPosition,
@@ -54,7 +54,7 @@ pub enum LsmError {
         how: String,
     },
     /// A block of a tree is corrupted.
-    #[error("block {block} of tree {} is damaged: {how}", .tree.0)]
+    #[error("block {block} of tree {} is corrupted: {how}", .tree.0)]
     CorruptTree {
         /// Tree with the block.
         tree: TreeId,
@@ -65,8 +65,8 @@ pub enum LsmError {
     },
     /// The manifest is corrupted.
     #[error(
-        "the manifest {file} in {directory} is damaged: {how}; restore the directory from a copy, or \
-         a replica"
+        "the manifest {file} in {directory} is corrupted: {how}; restore the directory from a \
+         copy, or a replica"
     )]
     CorruptManifest {
         /// Name of the file.
@@ -78,8 +78,8 @@ pub enum LsmError {
     },
     /// A later version wrote the directory.
     #[error(
-        "{directory} has format version {version}, and this program knows version {known} \
-         alone: use the program that wrote it, or a newer one; nothing was changed"
+        "{directory} has format version {version}, and this version supports only {known}: a newer \
+         version has written it; use that version here, too; nothing was changed"
     )]
     NewerVersion {
         /// Path of the directory.
@@ -91,9 +91,9 @@ pub enum LsmError {
     },
     /// An earlier version wrote the directory, and its format is no longer supported.
     #[error(
-        "{directory} has format version {version}, and this program knows version {known} alone: \
-         read it with the program that wrote it, and write what is in it anew with this one; \
-         nothing was changed"
+        "{directory} has format version {version}, and this version supports only {known}: an \
+         older version has written it; export the records with that version and import them with \
+         this one; nothing was changed"
     )]
     OlderVersion {
         /// Path of the directory.
@@ -104,33 +104,31 @@ pub enum LsmError {
         known: u32,
     },
     /// A new directory needs an id: the options set none, and the system has no random numbers.
-    #[error(
-        "no id can be drawn for the directory to be made: {0}; try again, or give one in the options"
-    )]
+    #[error("cannot generate an id for the new directory: {0}; retry, or set an id in the options")]
     NoRandomId(#[source] io::Error),
     /// Another engine or process has the directory open.
-    #[error("{directory} is open in another engine: stop that one first; nothing was changed")]
+    #[error("{directory} is open in another engine; close that engine first; nothing was changed")]
     Locked {
         /// Path of the directory.
         directory: String,
     },
     /// The directory follows another engine: it belongs to a backup.
     #[error(
-        "{directory} is a backup's, which follows another engine: promote it, or open that one; \
-         nothing was changed"
+        "{directory} belongs to a backup, which follows another engine; promote the backup, or \
+         open the directory of that engine; nothing was changed"
     )]
     Follows {
         /// Path of the directory.
         directory: String,
     },
     /// A follower received something invalid from the engine that it follows.
-    #[error("what came from the engine that is followed cannot be: {how}; nothing of it was done")]
+    #[error("invalid input from the followed engine: {how}; the input was rejected")]
     CannotFollow {
         /// Description of the invalid input.
         how: String,
     },
     /// The follower does not have the log that it needs before the engine can continue.
-    #[error("those who follow do not have the log up to {end}: {how}")]
+    #[error("the followers do not have the log up to {end}: {how}")]
     NotFollowed {
         /// Log position that the follower should have reached.
         end: LogPosition,
@@ -140,7 +138,7 @@ pub enum LsmError {
     /// An earlier write failed, so the engine refuses all writes. Acknowledged data is on the
     /// device; other data may be.
     #[error(
-        "nothing is written any more since an earlier failure: {first}; open the directory again"
+        "the engine refuses all writes after an earlier failure: {first}; reopen the directory"
     )]
     Stopped {
         /// Description of the first failure.

@@ -50,7 +50,7 @@ fn main() -> Result<(), Failure> {
     let kept = run(size, &directory, true)?;
     println!(
         "{:<44}{:>14}{:>14}",
-        "the other one is filled", "anew", "with its own"
+        "the other backup is filled", "from scratch", "from its copy"
     );
     let row = |name: &str, of: &dyn Fn(&Cost) -> String| {
         println!("{name:<44}{:>14}{:>14}", of(&sent), of(&kept));

@@ -72,10 +72,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     row("backup: time with the log", &|it| {
         seconds(it.backup.log_time_ns)
     });
-    row("backup: of it, putting records into L0", &|it| {
+    row("backup: part of it for inserts into L0", &|it| {
         seconds(it.backup.feed_time_ns)
     });
-    row("backup: time with trees that come, edits", &|it| {
+    row("backup: time with received trees, edits", &|it| {
         seconds(it.backup.request_time_ns)
     });
     row("backup: time with flushes and merges", &|it| {

@@ -69,7 +69,7 @@ impl<E: Endpoint + Send> BackupLinks<E> {
                 Err(error) => {
                     let (backup, how) = (backup_entry.id, error.to_string());
                     let error = self.fail(WriteFailure::Lost { backup, how });
-                    tracing::warn!(%error, "a piece was not compared");
+                    tracing::warn!(%error, "cannot compare a segment with a backup");
                 }
             }
         }

@@ -36,8 +36,8 @@ pub enum ReplicaError {
     Engine(#[from] LsmError),
     /// Another primary has taken over; nothing is acknowledged here any more (REPLICATION-8).
     #[error(
-        "this primary is of {own}, and one of {found} has taken over: what was not acknowledged \
-         may be there or not; ask who is primary now"
+        "this primary has {own}, and a primary of {found} has taken over; unacknowledged writes \
+         may or may not have taken effect; retry on the new primary"
     )]
     Deposed {
         /// Epoch of this primary.
@@ -48,8 +48,8 @@ pub enum ReplicaError {
     /// A backup lacks data that it must have. Writes are not acknowledged until it is removed
     /// (REPLICATION-6).
     #[error(
-        "{backup} is lost: {how}; writes wait for it to be removed, and what was not acknowledged \
-         may be there or not"
+        "{backup} is lost: {how}; writes wait until it is removed, and unacknowledged writes may \
+         or may not have taken effect"
     )]
     BackupLost {
         /// The lost backup.
@@ -59,12 +59,12 @@ pub enum ReplicaError {
     },
     /// The primary was stopped (REPLICATION-13).
     #[error(
-        "this primary has stopped: nothing is acknowledged here before it goes on at a later epoch, \
-         and what was not acknowledged may be there or not; ask who is primary now"
+        "this primary has stopped and acknowledges nothing until it continues at a later epoch; \
+         unacknowledged writes may or may not have taken effect; retry on the current primary"
     )]
     Stopped,
     /// The requested epoch is not later than the current one; epochs only rise (REPLICATION-12).
-    #[error("it is of {own}, and {given} is not later; nothing was changed")]
+    #[error("{given} is not later than the current {own}; nothing was changed")]
     NotLater {
         /// Current epoch.
         own: Epoch,
@@ -72,7 +72,7 @@ pub enum ReplicaError {
         given: Epoch,
     },
     /// A backup could not be filled. The primary continues without it.
-    #[error("{backup} was not filled: {how}; the primary goes on without it")]
+    #[error("{backup} could not catch up: {how}; the primary continues without it")]
     NotFilled {
         /// The backup.
         backup: BackupId,
@@ -81,7 +81,7 @@ pub enum ReplicaError {
     },
     /// A backup being filled did not write what its primary sent. The primary continues without it
     /// (REPLICATION-15).
-    #[error("{backup} was not filled: {found}; the primary goes on without it")]
+    #[error("{backup} could not catch up: {found}; the primary continues without it")]
     Mismatch {
         /// The backup.
         backup: BackupId,
@@ -98,7 +98,7 @@ pub enum ReplicaError {
     },
     /// A backup has failed: its disk, its memory, or the primary's input is at fault. It can be
     /// filled from scratch.
-    #[error("this backup cannot follow any more: {how}; have it filled anew")]
+    #[error("this backup has failed: {how}; replace its data with a full copy from the primary")]
     Failed {
         /// Reason of the failure.
         how: String,

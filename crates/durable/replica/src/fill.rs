@@ -48,7 +48,7 @@ impl<E: Endpoint + Send> BackupLinks<E> {
         let filled = self.fill_member(engine, &backup_entry, (log, layout));
         if let Err(error) = &filled {
             self.forget(&backup_entry);
-            tracing::warn!(%error, "a backup was not filled");
+            tracing::warn!(%error, "a backup could not catch up");
         }
         filled
     }
@@ -77,7 +77,7 @@ impl<E: Endpoint + Send> BackupLinks<E> {
             }
         })?;
         if !is_new {
-            let is = "is there already";
+            let is = "exists already";
             return Err(ReplicaError::WrongBackup { backup, is });
         }
         // From now on this is the backup's epoch. If the primary is raised meanwhile, the next

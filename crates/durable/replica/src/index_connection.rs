@@ -54,11 +54,11 @@ pub(crate) enum IndexConnectionError {
     Batch(#[from] BatchError),
     #[error("{0}")]
     Call(#[from] CallError),
-    #[error("a primary has called it before: it has to begin anew")]
+    #[error("another primary has already used this connection; restart the backup")]
     Used,
-    #[error("its answer cannot be understood: {0}")]
+    #[error("invalid reply: {0}")]
     Answer(String),
-    #[error("no thread reads what it may have already: {0}")]
+    #[error("cannot start a thread to read the segments to offer: {0}")]
     NoThread(std::io::Error),
 }
 

@@ -53,7 +53,11 @@ pub(crate) struct BackupLinks<E> {
 
 impl<E> fmt::Debug for BackupLinks<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the ways of a primary of {}", self.epoch_state.epoch())
+        write!(
+            f,
+            "connections of a primary of {}",
+            self.epoch_state.epoch()
+        )
     }
 }
 
@@ -323,7 +327,7 @@ impl<E: Endpoint + Send> BackupLinks<E> {
     pub(crate) fn remove(&self, backup: BackupId) -> Result<(), ReplicaError> {
         let backup_entry = self.backup_entries().remove(&backup);
         let Some(backup_entry) = backup_entry else {
-            let is = "is none of this primary's";
+            let is = "does not exist on this primary";
             return Err(ReplicaError::WrongBackup { backup, is });
         };
         // A thread that waits for the backup holds the connections until it sees this.

@@ -24,18 +24,18 @@ use crate::verified_acks::{BackupAck, VerifiedAcks};
 #[derive(Debug, Error)]
 pub(crate) enum LogConnectionError {
     /// Another primary has taken over (REPLICATION-8).
-    #[error("one of {0} has taken over")]
+    #[error("a primary of {0} has taken over")]
     Deposed(Epoch),
     #[error("{0}")]
     Batch(#[from] BatchError),
-    #[error("it says that it has failed")]
+    #[error("it reports that it has failed")]
     Failed,
-    #[error("it was given up")]
+    #[error("it was declared lost or removed")]
     GivenUp,
     /// The backup wrote something else than the primary (REPLICATION-15).
     #[error("{0}")]
     Mismatch(#[from] Mismatch),
-    #[error("it says that it has written the log up to {0}, which was sent up to {1}")]
+    #[error("it reports the log as written up to {0}, but only {1} was sent")]
     Beyond(LogPosition, LogPosition),
     /// The primary was stopped (REPLICATION-13).
     #[error("its primary has stopped")]

@@ -31,7 +31,7 @@ impl<E: Endpoint + Send> BackupLinks<E> {
                 deposed = Some(error);
             } else {
                 // Writes at the new epoch wait until the backup is removed (REPLICATION-6).
-                tracing::warn!(%error, "a backup was not reached when its primary went on");
+                tracing::warn!(%error, "cannot reach a backup during an epoch change");
             }
         }
         if let Some(deposed) = deposed {

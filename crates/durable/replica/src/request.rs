@@ -37,7 +37,7 @@ impl ReplicationReply {
 
     /// Decodes untrusted bytes. An `Err` is the reason why they are not a reply.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, String> {
-        serde_json::from_slice(bytes).map_err(|error| format!("it is no answer: {error}"))
+        serde_json::from_slice(bytes).map_err(|error| format!("not a valid reply: {error}"))
     }
 }
 
@@ -101,7 +101,7 @@ impl ReplicationRequest {
 
     /// Decodes untrusted bytes. An `Err` is the reason why they are not a request.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, String> {
-        serde_json::from_slice(bytes).map_err(|error| format!("it is no request: {error}"))
+        serde_json::from_slice(bytes).map_err(|error| format!("not a valid request: {error}"))
     }
 }
 

@@ -60,7 +60,7 @@ impl<E: Endpoint + Send> BackupLinks<E> {
                 Err(error) => {
                     let (backup, how) = (backup_entry.id, error.to_string());
                     let error = self.fail(WriteFailure::Lost { backup, how });
-                    tracing::warn!(%error, "an edit was not taken in");
+                    tracing::warn!(%error, "cannot send an edit to a backup");
                 }
             }
             return Ok(true);
@@ -172,7 +172,7 @@ pub(crate) fn put<E: Endpoint>(
 
 /// Returns the error for a reply that does not match the request.
 pub(crate) fn unexpected(reply: ReplicationReply) -> ShipError {
-    IndexConnectionError::Answer(format!("{reply:?} answers something else")).into()
+    IndexConnectionError::Answer(format!("{reply:?} is not a reply to the request")).into()
 }
 
 pub(crate) fn call<E: Endpoint>(

@@ -66,7 +66,7 @@ impl AgentThread {
             }
         }
         if let Err(error) = self.agent.leave() {
-            tracing::warn!(%error, "the lease ends by itself");
+            tracing::warn!(%error, "cannot give up the lease; it will expire");
         }
         self.seen.note(self.agent.seen());
     }

@@ -57,7 +57,7 @@ impl BrokenReplicas {
         let copy = match place.copy() {
             Ok(copy) => copy,
             Err(error) => {
-                tracing::error!(%error, "what {region} has left here cannot go on by itself");
+                tracing::error!(%error, "the local copy of {region} cannot serve the region alone");
                 if !is_corruption(&error) {
                     // A temporary error is retried after the region's back-off.
                     self.note(region);

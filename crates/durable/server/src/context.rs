@@ -150,8 +150,8 @@ fn resolve(address: &str) -> Result<SocketAddr, String> {
     use std::net::ToSocketAddrs as _;
     let mut resolved = address
         .to_socket_addrs()
-        .map_err(|error| format!("{address} is no address: {error}"))?;
+        .map_err(|error| format!("invalid address '{address}': {error}"))?;
     resolved
         .next()
-        .ok_or_else(|| format!("{address} is the address of nothing"))
+        .ok_or_else(|| format!("'{address}' does not resolve to an address"))
 }

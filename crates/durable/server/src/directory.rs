@@ -112,7 +112,7 @@ impl LockedDirectory {
             // Before anything is created in it: the directory may have nothing to do with a server.
             refuse_without_identity(path)?;
         }
-        private::create_directory_all(path).map_err(failed("make", path))?;
+        private::create_directory_all(path).map_err(failed("create", path))?;
         let lock = lock(path)?;
         let identity = if let Some(bytes) = read_small(&file, RESTORE)? {
             Some(decode(&file, &bytes)?)
@@ -176,7 +176,7 @@ impl LockedDirectory {
             }
         };
         let regions = path.join(REGIONS);
-        private::create_directory_all(&regions).map_err(failed("make", &regions))?;
+        private::create_directory_all(&regions).map_err(failed("create", &regions))?;
         sync_directory(&path)?;
         Ok(ServerDirectory {
             path,
@@ -198,7 +198,7 @@ pub(crate) fn adopt(path: &Path, server: ServerId, cluster: ClusterId) -> Result
     // yet.
     adopt_replicas(&path.join(REGIONS), cluster)?;
     ServerIdentity::new(cluster, server).write(path)?;
-    tracing::info!("{} belongs to {cluster} from now on", path.display());
+    tracing::info!("{} now belongs to {cluster}", path.display());
     Ok(())
 }
 
@@ -256,8 +256,11 @@ fn refuse_without_identity(path: &Path) -> Result<(), ServerError> {
         if name != LOCK && name != COORDINATOR && name != "SERVER.new" {
             return Err(ServerError::Damaged {
                 path: path.join(SERVER),
-                how: format!("there is none, and the directory has {}", name.display()),
-                remedy: "give an empty directory, or restore this file from a copy",
+                how: format!(
+                    "the file is missing, but the directory contains '{}'",
+                    name.display()
+                ),
+                remedy: "choose an empty directory, or restore this file from a copy",
             });
         }
     }
@@ -278,13 +281,13 @@ fn decode(file: &Path, bytes: &[u8]) -> Result<ServerIdentity, ServerError> {
         serde_json::from_slice(bytes).map_err(|error| damaged(error.to_string()))?;
     if identity.version != ServerIdentity::new(identity.cluster, identity.server).version {
         return Err(damaged(format!(
-            "format version {version} has no id like that of {}",
+            "format version {version} does not support the id of {}",
             identity.cluster
         )));
     }
     if identity.server.0 == 0 || identity.server.0 >= NUMBER_END {
         return Err(damaged(format!(
-            "no server has number {}",
+            "invalid server number {}",
             identity.server.0
         )));
     }
@@ -298,8 +301,8 @@ pub(crate) fn cluster_of(server: &Path) -> Result<ClusterId, ServerError> {
         Some(bytes) => Ok(decode(&file, &bytes)?.cluster),
         None => Err(ServerError::Damaged {
             path: file,
-            how: "there is none".to_owned(),
-            remedy: "give the directory of a server",
+            how: "the file is missing".to_owned(),
+            remedy: "specify the directory of a server",
         }),
     }
 }
@@ -343,7 +346,7 @@ pub(crate) fn other_version(path: &Path, version: u32, known: u32) -> ServerErro
     }
     ServerError::Damaged {
         path,
-        how: format!("there is no format version {version}"),
+        how: format!("unsupported format version {version}"),
         remedy: RESTORE,
     }
 }
@@ -377,7 +380,7 @@ pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), ServerError> 
         .truncate(true)
         .write(true)
         .open(&new);
-    let mut file = file.map_err(failed("make", &new))?;
+    let mut file = file.map_err(failed("create", &new))?;
     file.write_all(bytes).map_err(failed("write", &new))?;
     file.sync_all().map_err(failed("sync", &new))?;
     fs::rename(&new, path).map_err(failed("rename", &new))?;
@@ -455,7 +458,10 @@ mod tests {
         let error = open(&adopted)
             .expect_err("version 2 has 128 bits")
             .to_string();
-        assert!(error.contains("no id like that of cluster 7"), "{error}");
+        assert!(
+            error.contains("does not support the id of cluster 7"),
+            "{error}"
+        );
     }
 
     /// A new directory does not join a cluster without a 128-bit identifier.
@@ -527,9 +533,9 @@ mod tests {
         for (text, expected) in [
             (
                 r#"{"version":3,"servers":[]}"#,
-                "a newer program has written it",
+                "a newer version has written it",
             ),
-            (r#"{"version":0}"#, "no format version 0"),
+            (r#"{"version":0}"#, "unsupported format version 0"),
             (r#"{"version":1,"cluster":7,"server":0}"#, "number 0"),
             (r#"{"version":1,"cluster":7}"#, "missing field"),
             ("", "EOF"),
@@ -554,7 +560,7 @@ mod tests {
         let error = locked.claim(&record(CLUSTER), |_| Ok(Some("host:2".to_owned())));
         let told = error.expect_err("it is taken").to_string();
         assert!(
-            told.contains("server 2 is there already") && told.contains("host:2"),
+            told.contains("server 2 already exists") && told.contains("host:2"),
             "{told}"
         );
         assert!(told.contains("--number"), "{told}");
@@ -575,7 +581,7 @@ mod tests {
         fs::write(scratch.path().join("letters"), "dear").expect("written");
         let error = LockedDirectory::open(scratch.path(), None).expect_err("it is no server's");
         assert!(
-            error.to_string().contains("give an empty directory"),
+            error.to_string().contains("choose an empty directory"),
             "{error}"
         );
         assert!(!scratch.path().join(LOCK).exists());

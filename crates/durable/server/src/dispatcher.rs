@@ -32,10 +32,10 @@ impl Service for RequestDispatcher {
                 coordinator.answer_coordinator(request, reply);
             }
             (Some(&COORDINATOR_TAG), None) => {
-                let how = "this server has no coordinator for others: give that one's address";
+                let how = "this server does not run a coordinator; use the coordinator's address";
                 CoordinatorService::<SharedCoordinator>::refuse(how, reply);
             }
-            _ => refuse("the request is none that this server knows", reply),
+            _ => refuse("unsupported request", reply),
         }
     }
 }

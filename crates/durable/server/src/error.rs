@@ -39,7 +39,7 @@ pub enum ServerError {
         source: io::Error,
     },
     /// One of the server's files is corrupted.
-    #[error("{} is damaged: {how}; {remedy}", path.display())]
+    #[error("{} is corrupted: {how}; {remedy}", path.display())]
     Damaged {
         /// Path of the file.
         path: PathBuf,
@@ -50,8 +50,8 @@ pub enum ServerError {
     },
     /// A later version has written one of the server's files.
     #[error(
-        "{} has format version {version}, and this program knows version {known}: a newer program \
-         has written it; use that program here, too; nothing was changed", path.display()
+        "{} has format version {version}, but this version supports {known}: a newer version \
+         has written it; use that version here, too; nothing was changed", path.display()
     )]
     Newer {
         /// Path of the file.
@@ -63,9 +63,9 @@ pub enum ServerError {
     },
     /// Another server of the cluster has the number requested for a new directory.
     #[error(
-        "{server} is there already, and has registered at {address}: give a new directory another \
-         number (`--number`), or none, so that one is drawn; or, if that server is no more, wait \
-         until its lease is over; the directory is nobody's yet"
+        "{server} already exists and is registered at {address}; choose another number with \
+         `--number`, or omit the option to have one assigned; if that server no longer runs, wait \
+         until its lease expires; no number was assigned to the directory"
     )]
     NumberTaken {
         /// The number.
@@ -74,15 +74,18 @@ pub enum ServerError {
         address: String,
     },
     /// Another process has the directory open.
-    #[error("{} is open in another server: stop that one first; nothing was changed", path.display())]
+    #[error(
+        "{} is in use by another server; stop that server first; nothing was changed",
+        path.display()
+    )]
     Locked {
         /// Path of the directory.
         path: PathBuf,
     },
     /// The directory belongs to another server.
     #[error(
-        "{} belongs to server {own}, and not to server {asked}: leave the number out, or give \
-         another directory; nothing was changed", path.display()
+        "{} belongs to server {own}, not to server {asked}; omit the number, or choose another \
+         directory; nothing was changed", path.display()
     )]
     OtherServer {
         /// Path of the directory.
@@ -96,9 +99,9 @@ pub enum ServerError {
     #[error(
         "{} {}", path.display(),
         found.map_or_else(
-            || "names no cluster".to_owned(),
+            || "does not name a cluster".to_owned(),
             |it| format!(
-                "belongs to {it}, but this server belongs to {own}; the file was kept and not used"
+                "belongs to {it}, but this server belongs to {own}; the file was kept but not used"
             )
         )
     )]
@@ -112,21 +115,21 @@ pub enum ServerError {
     },
     /// Other servers cannot reach the address.
     #[error(
-        "{address} is where this server listens, and no address that others can reach it at: say \
-         that one, too"
+        "other servers cannot reach this server at its listen address {address}; specify the \
+         address to advertise (`--advertise`)"
     )]
     NotAdvertised {
         /// The address to listen at.
         address: std::net::SocketAddr,
     },
     /// The server number is out of range.
-    #[error("a server's number can be 1 to 9007199254740991, and {0} is not")]
+    #[error("invalid server number {0}: expected 1 to 9007199254740991")]
     BadNumber(u64),
     /// The server was to open a copy that is missing or cannot be used.
     #[error("{0}")]
     NoCopy(&'static str),
     /// The operating system provides no more threads or memory.
-    #[error("the system gives no {what}: {source}")]
+    #[error("cannot allocate a {what}: {source}")]
     NoResource {
         /// The missing resource.
         what: &'static str,

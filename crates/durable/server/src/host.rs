@@ -82,7 +82,7 @@ impl Host {
 
     fn open(&mut self, wanted: Wanted) -> Result<(), HostError> {
         let guard = self.guard.clone();
-        let guard = guard.ok_or_else(|| HostError("no life has begun".to_owned()))?;
+        let guard = guard.ok_or_else(|| HostError("this server has no lease".to_owned()))?;
         let region = wanted.order.region;
         // A future primary does not wait: it has everything, and no other replica can take its
         // place.
@@ -118,7 +118,7 @@ impl Host {
         let prepared = self.replicas.take_prepared(region);
         let (replica, thread) = prepared
             .filter(|(replica, _)| replica.number == wanted.order.replica)
-            .ok_or_else(|| HostError("nothing was prepared of it here".to_owned()))?;
+            .ok_or_else(|| HostError("the region was not prepared here".to_owned()))?;
         replica.become_ordinary(wanted);
         self.keep(region, (replica, thread));
         Ok(())
@@ -137,7 +137,7 @@ impl Host {
                 open.replica.order(wanted);
                 Ok(())
             }
-            _ => Err(HostError("it is not open".to_owned())),
+            _ => Err(HostError("the region is not open".to_owned())),
         }
     }
 
@@ -170,7 +170,7 @@ impl Host {
         let due: Vec<_> = due.collect();
         for (child, (order, at, _)) in due {
             if let Err(HostError(how)) = self.prepare_split(&order, &at, child) {
-                tracing::warn!("{child} cannot be split off again: {how}");
+                tracing::warn!("cannot retry the split into {child}: {how}");
             }
         }
     }
@@ -234,7 +234,7 @@ impl RegionHost for Host {
         }
         for (_, thread) in self.closing.drain(..) {
             if thread.join().is_err() {
-                tracing::error!("the thread of a replica has panicked");
+                tracing::error!("the thread of a replica panicked");
             }
         }
         self.guard = None;
@@ -294,7 +294,7 @@ impl RegionHost for Host {
 
     fn stop(&mut self, region: RegionId, _: Epoch) -> Result<(), HostError> {
         let open = self.open.get(&region);
-        let open = open.ok_or_else(|| HostError("it is not open".to_owned()))?;
+        let open = open.ok_or_else(|| HostError("the region is not open".to_owned()))?;
         open.replica.stop();
         Ok(())
     }
@@ -306,7 +306,7 @@ impl RegionHost for Host {
         child: RegionId,
     ) -> Result<(), HostError> {
         let open = self.open.get(&order.region);
-        let open = open.ok_or_else(|| HostError("it is not open".to_owned()))?;
+        let open = open.ok_or_else(|| HostError("the region is not open".to_owned()))?;
         let mut split = open.replica.split();
         if split.as_ref().is_some_and(|split| split.child == child) {
             return Ok(());
@@ -346,7 +346,7 @@ impl RegionHost for Host {
                 let (context, region) = (Arc::clone(&self.context), *region);
                 let thread = std::thread::Builder::new().name(format!("abandon-{}", child.0));
                 if let Err(error) = thread.spawn(move || split.abandon(&context, region)) {
-                    tracing::warn!(%error, "backups keep what they have prepared");
+                    tracing::warn!(%error, "cannot abandon a split; backups keep its data");
                 }
             }
         }
@@ -380,7 +380,7 @@ impl RegionHost for Host {
                 // A replica whose thread has panicked does nothing any more.
                 failure: shown.failure.or_else(|| {
                     let is_over = open.thread.is_finished();
-                    is_over.then(|| "its thread has ended".to_owned().into())
+                    is_over.then(|| "the thread has ended".to_owned().into())
                 }),
                 waits_for_space: shown.waits_for_space,
                 fault: shown.fault,
@@ -437,13 +437,13 @@ impl RegionHost for Host {
                 let _ = thread.join();
             }
             if let Err(error) = place.remove() {
-                tracing::warn!(%error, "a copy that nobody needs stays on the disk");
+                tracing::warn!(%error, "cannot remove an unneeded copy from the disk");
             }
         });
         match removing {
             Ok(thread) => self.closing.push((id, thread)),
             Err(error) => {
-                tracing::warn!(%error, "a copy that nobody needs stays on the disk");
+                tracing::warn!(%error, "cannot remove an unneeded copy from the disk");
             }
         }
     }

@@ -32,7 +32,7 @@ pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<(), ServerError> {
     };
     if !is_exchanged && let Err(error) = make(&spare) {
         // The next replacement needs space, and fails if there is none.
-        tracing::debug!(%error, "{} has no spare", path.display());
+        tracing::debug!(%error, "cannot create the spare file of {}", path.display());
     }
     Ok(())
 }
@@ -49,7 +49,7 @@ fn exchange(
     let mut file = file.map_err(failed("open", spare))?;
     file.write_all(bytes).map_err(failed("write", spare))?;
     let cut = file.set_len(bytes.len() as u64);
-    cut.map_err(failed("cut", spare))?;
+    cut.map_err(failed("truncate", spare))?;
     file.sync_all().map_err(failed("sync", spare))?;
     let exchanged = renameat_with(CWD, spare, CWD, path, RenameFlags::EXCHANGE);
     let is_exchanged = match exchanged {

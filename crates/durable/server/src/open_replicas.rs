@@ -70,7 +70,7 @@ impl OpenReplicas {
         if let Some((replica, _)) = prepared.by_region.get(&child) {
             return Ok(Arc::clone(replica));
         }
-        let guard = prepared.guard.clone().ok_or("no life has begun")?;
+        let guard = prepared.guard.clone().ok_or("this server has no lease")?;
         let made = Replica::prepare(&self.context, (guard, parent.stripes()), wanted);
         let (replica, thread) = made.map_err(|error| error.to_string())?;
         self.set(child, Some(Arc::clone(&replica)));
@@ -90,7 +90,7 @@ impl OpenReplicas {
             return PeerReply::NotYet("this server does not have the replica".to_owned());
         };
         if parent.shown().ordered != Some(of.epoch) || parent.served().is_some() {
-            return PeerReply::Refused("it is no backup at this epoch".to_owned());
+            return PeerReply::Refused("the replica is not a backup at this epoch".to_owned());
         }
         let order = RegionOrder {
             table: parent.table,

@@ -105,11 +105,11 @@ pub(crate) fn execute(served: &ServedRegion, request: &Request<'_>, out: &mut Ve
 
 fn why_not(serving_state: ServingState) -> &'static str {
     match serving_state {
-        ServingState::Open => "it is served",
-        ServingState::Opening => "the region waits for a backup that is being filled",
-        ServingState::Stopped => "the region is being given to another server",
+        ServingState::Open => "the region is served",
+        ServingState::Opening => "the region is waiting for a backup that is catching up",
+        ServingState::Stopped => "the region is being handed over to another server",
         ServingState::NoLease => {
-            "the server cannot reach the coordinator, so its lease may be over"
+            "the server cannot reach the coordinator, so its lease may have expired"
         }
     }
 }
@@ -317,7 +317,7 @@ fn write(
             drop(write_failed(served, &error));
             Err(Status::Failed {
                 is_unknown: true,
-                how: format!("some were written, and then: {error}"),
+                how: format!("only some records were written: {error}"),
             })
         }
         other => {
@@ -459,12 +459,12 @@ fn delete_range(
         (Status::Failed { how, .. } | Status::NotNow(how) | Status::Refused(how), Some(_)) => {
             Status::Failed {
                 is_unknown: true,
-                how: format!("some were deleted, and then: {how}"),
+                how: format!("only some records were deleted: {how}"),
             }
         }
         (Status::Stale(_), Some(_)) => Status::Failed {
             is_unknown: true,
-            how: "some were deleted, and then the region was given to another server".to_owned(),
+            how: "only some records were deleted: the region moved to another server".to_owned(),
         },
         (status, _) => status,
     })?;

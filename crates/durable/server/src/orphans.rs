@@ -27,7 +27,7 @@ const NOTE: &str = "ORPHAN";
 const VERSION: u32 = 1;
 /// Interval at which the directory is listed.
 const LIST_INTERVAL: Duration = Duration::from_secs(5);
-const REMEDY: &str = "look at the directory itself";
+const REMEDY: &str = "inspect the directory";
 
 /// Content of `ORPHAN`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,7 +63,7 @@ pub(crate) fn move_copy_aside(
 ) -> Result<PathBuf, ServerError> {
     let orphans = directory(replica)?;
     let to = free_name(&orphans, replica)?;
-    private::create_directory_all(&to).map_err(failed("make", &to))?;
+    private::create_directory_all(&to).map_err(failed("create", &to))?;
     write_whole(&to.join(name), note)?;
     fs::rename(data, to.join(data.file_name().unwrap_or_default()))
         .map_err(failed("move", data))?;
@@ -78,7 +78,7 @@ pub(crate) fn move_copy_aside(
 fn directory(replica: &Path) -> Result<PathBuf, ServerError> {
     let regions = replica.parent().unwrap_or(replica);
     let orphans = regions.parent().unwrap_or(regions).join(ORPHANS);
-    private::create_directory_all(&orphans).map_err(failed("make", &orphans))?;
+    private::create_directory_all(&orphans).map_err(failed("create", &orphans))?;
     Ok(orphans)
 }
 
@@ -92,12 +92,12 @@ fn note_moved((from, to): (&Path, &Path), cluster: ClusterId, how: &str) {
     };
     let bytes = serde_json::to_vec(&note).expect("it is a plain value");
     if let Err(error) = write_whole(&to.join(NOTE), &bytes) {
-        tracing::warn!(%error, "an orphan has no note");
+        tracing::warn!(%error, "cannot write the note of a directory that was moved aside");
     }
     let (from, to) = (from.display(), to.display());
     tracing::error!(
-        "moved {from} to {to}: {how}. It may be the only copy of its data: do not delete it while a \
-         region is not served"
+        "moved {from} to {to}: {how}. It may be the only copy of its data; do not delete it while \
+         a region is not served"
     );
 }
 
@@ -109,7 +109,7 @@ fn free_name(orphans: &Path, replica: &Path) -> Result<PathBuf, ServerError> {
             1 => orphans.join(&*name),
             _ => orphans.join(format!("{name}.{number}")),
         };
-        if !to.try_exists().map_err(failed("find", &to))? {
+        if !to.try_exists().map_err(failed("access", &to))? {
             return Ok(to);
         }
         number += 1;
@@ -133,7 +133,7 @@ impl Orphans {
             self.checked_at = Some(Instant::now());
             let orphans = regions.parent().unwrap_or(regions).join(ORPHANS);
             self.found = self.find(&orphans).unwrap_or_else(|error| {
-                tracing::warn!(%error, "{} cannot be listed", orphans.display());
+                tracing::warn!(%error, "cannot list {}", orphans.display());
                 None
             });
         }
@@ -166,18 +166,18 @@ impl Orphans {
 
 fn how(note: &Path) -> String {
     let read = read_small(note, REMEDY).map_err(|error| error.to_string());
-    let read = read.and_then(|bytes| bytes.ok_or_else(|| "there is none".to_owned()));
+    let read = read.and_then(|bytes| bytes.ok_or_else(|| "it is missing".to_owned()));
     let decoded = read.and_then(|bytes| decode(&bytes));
     match decoded {
         Ok(note) => note.how,
-        Err(error) => format!("its note cannot be read: {error}"),
+        Err(error) => format!("cannot read its note: {error}"),
     }
 }
 
 fn decode(bytes: &[u8]) -> Result<OrphanNote, String> {
     let version = version_of(bytes)?;
     if version != VERSION {
-        return Err(format!("there is no format version {version}"));
+        return Err(format!("unsupported format version {version}"));
     }
     serde_json::from_slice(bytes).map_err(|error| error.to_string())
 }
@@ -221,7 +221,10 @@ mod tests {
         fs::remove_dir_all(&paths[1]).expect("removed");
         let listed = orphans();
         assert_eq!(listed.len(), 1);
-        assert!(listed[0].how.contains("no format version 2"), "{listed:?}");
+        assert!(
+            listed[0].how.contains("unsupported format version 2"),
+            "{listed:?}"
+        );
     }
 
     /// Notes are read only for reported orphans and after changes, and only up to the size of a

@@ -13,7 +13,7 @@ use farleaf_cluster::coordinator::CoordinatorError;
 const REMINDER_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Text in place of a repeated reason.
-const SAME: &str = "the reason is still the one above";
+const SAME: &str = "the reason has not changed";
 
 fn is_unadopted(error: &ClusterError) -> bool {
     matches!(error, ClusterError::NotAdopted(_))
@@ -76,17 +76,17 @@ impl fmt::Display for OutageMessage {
                 how,
             } => write!(
                 formatter,
-                "for {} s now ({}): {how}",
+                "failing for {} s ({}): {how}",
                 time.as_secs(),
                 failures(failure_count)
             ),
-            Self::NewId => formatter.write_str("the cluster has a new id; connecting again"),
+            Self::NewId => formatter.write_str("the cluster has a new id; reconnecting"),
             Self::Back {
                 time,
                 failure_count,
             } => write!(
                 formatter,
-                "the coordinator answers again, after {} s and {}",
+                "the coordinator is reachable again after {} s and {}",
                 time.as_secs(),
                 failures(failure_count)
             ),
@@ -218,7 +218,7 @@ mod tests {
         assert_eq!(said[0], error.to_string());
         assert_eq!(
             said[1],
-            "for 10 s now (32 failures): the reason is still the one above"
+            "failing for 10 s (32 failures): the reason has not changed"
         );
         assert!(said[2..].iter().all(|it| it.ends_with(SAME)), "{said:?}");
     }
@@ -266,7 +266,7 @@ mod tests {
             .expect("both are answered");
         assert_eq!(
             back.to_string(),
-            "the coordinator answers again, after 120 s and 720 failures"
+            "the coordinator is reachable again after 120 s and 720 failures"
         );
         assert_eq!(outage_log.judge("agent", Ok(()), true, now), None);
     }

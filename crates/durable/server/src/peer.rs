@@ -94,9 +94,9 @@ impl fmt::Display for PeerReply {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Attached { attachment, .. } => write!(formatter, "attachment {attachment}"),
-            Self::Committed => formatter.write_str("it is in force"),
-            Self::Prepared => formatter.write_str("it is prepared"),
-            Self::Abandoned => formatter.write_str("it is gone"),
+            Self::Committed => formatter.write_str("committed"),
+            Self::Prepared => formatter.write_str("prepared"),
+            Self::Abandoned => formatter.write_str("removed"),
             Self::NotYet(how) => write!(formatter, "not yet: {how}"),
             Self::Refused(how) => write!(formatter, "refused: {how}"),
         }
@@ -146,7 +146,7 @@ fn decode<T: serde::de::DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
     let version = crate::directory::version_of(bytes)?;
     if version != VERSION {
         return Err(format!(
-            "it is of version {version}, and this server knows version {VERSION} alone"
+            "unsupported version {version}; this server supports version {VERSION}"
         ));
     }
     let versioned: Versioned<T> =

@@ -50,14 +50,15 @@ const BEGUN: &str = "BEGUN";
 const BEGUN_NEW: &str = "BEGUN.new";
 const BEGUN_VERSION: u32 = 1;
 const REMOVED: &str = "removed-";
-const OTHER_TABLE: &str = "it is of another table, whose number was given again after the \
+const OTHER_TABLE: &str = "it belongs to another table, whose number was reused after the \
                            coordinator had lost its record";
-const NOT_VERIFIED: &str = "a version wrote it that could leave log segments out of other \
-                            replicas, and nobody has verified those: it may have what they lack";
+const NOT_VERIFIED: &str = "it was written by a version that could omit log segments from \
+                            other replicas, which are not verified yet; it may contain data \
+                            that they lack";
 /// Remedy for a missing or damaged part of a copy.
-const RESTORE: &str = "restore it from a copy; or, if other replicas of the region have \
-                       everything, remove the replica's directory (where there is no other, all \
-                       would be lost)";
+const RESTORE: &str = "restore it from a copy; or, if other replicas of the region are \
+                       complete, remove the directory of this replica (without a complete other \
+                       replica, that loses the data)";
 
 /// Content of `REPLICA`: the copy in force, the newest epoch at which it was opened, and whether it
 /// was verified.
@@ -185,7 +186,7 @@ impl ReplicaStore {
             }
             Some(note) if (note.region, note.replica) != self.id => {
                 let how = format!(
-                    "it is the note of replica {} of {}: the directory was moved or replaced",
+                    "it belongs to replica {} of {}; the directory was moved or replaced",
                     note.replica.0, note.region
                 );
                 Err(self.damaged(NOTE, how))
@@ -274,8 +275,8 @@ impl ReplicaStore {
         let name = format!("data-{}", note.generation);
         let damaged = |how: &str| self.damaged(&name, how.to_owned());
         let path = self.data(note.generation);
-        if !path.try_exists().map_err(failed("find", &path))? {
-            return Err(damaged("the copy in force is not there"));
+        if !path.try_exists().map_err(failed("access", &path))? {
+            return Err(damaged("the copy in force is missing"));
         }
         let storage = self.storage(note.generation)?;
         if !Manifest::is_there(&*storage)? {
@@ -283,7 +284,7 @@ impl ReplicaStore {
         }
         let engine = Manifest::read(&*storage)?.engine.0;
         if note.engine.is_some_and(|it| it != engine) {
-            let how = "it is not the copy that REPLICA names: the directory was moved or replaced";
+            let how = "it is not the copy that REPLICA names; the directory was moved or replaced";
             return Err(damaged(how));
         }
         Ok(storage)
@@ -294,7 +295,9 @@ impl ReplicaStore {
     pub(crate) fn reach(&self, note: &ReplicaNote) -> Option<LogPosition> {
         let storage = self.storage_in_force(note);
         let reach = storage.and_then(|storage| Ok(reach(&storage)?));
-        let unknown = |error: &ServerError| tracing::warn!(%error, "a copy cannot be compared");
+        let unknown = |error: &ServerError| {
+            tracing::warn!(%error, "cannot determine the end of a copy's log");
+        };
         reach.inspect_err(unknown).ok()
     }
 
@@ -307,7 +310,7 @@ impl ReplicaStore {
         if self.has_files()? && !self.was_begun() {
             move_aside(&self.path, self.cluster, NO_NOTE)?;
         }
-        private::create_directory_all(&self.path).map_err(failed("make", &self.path))?;
+        private::create_directory_all(&self.path).map_err(failed("create", &self.path))?;
         sync_directory(self.path.parent().unwrap_or(&self.path))?;
         let begun = BegunNote {
             version: BEGUN_VERSION,
@@ -375,8 +378,8 @@ impl ReplicaStore {
         };
         let bytes = serde_json::to_vec(&note).expect("it is a plain value");
         let data = self.data(note.generation);
-        let how = "another copy has replaced it, which was filled from a damaged log: it may have \
-                   what that one lacks";
+        let how = "a copy filled from a corrupted log has replaced it; it may contain data that \
+                   the replacement lacks";
         move_copy_aside((&self.path, &data), (self.cluster, how), (NOTE, &bytes)).map(drop)
     }
 

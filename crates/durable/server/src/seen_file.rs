@@ -38,8 +38,8 @@ const LEGACY_VERSION: u32 = 1;
 const SIZE_BYTES: usize = 256;
 /// Interval between two writes of newer revisions, and before a retry.
 const INTERVAL: Duration = Duration::from_secs(1);
-const REMEDY: &str = "restore it from a copy; or, if the coordinator's data are known to be the \
-                      newest that there are, remove it";
+const REMEDY: &str = "restore it from a copy; or, if the coordinator certainly has its \
+                      newest data, remove it";
 
 /// Content of `SEEN`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -100,7 +100,7 @@ impl SeenFileContent {
         let written: Self =
             serde_json::from_slice(bytes).map_err(|error| damaged(path, error.to_string()))?;
         if version == VERSION && written.sum != Some(written.checksum()) {
-            return Err(damaged(path, "its checksum does not match".to_owned()));
+            return Err(damaged(path, "checksum mismatch".to_owned()));
         }
         Ok(written)
     }
@@ -297,7 +297,7 @@ impl SeenWriter {
             Ok(()) => {
                 lock(&self.shared).kept = Some(seen);
                 if self.failure.take().is_some() {
-                    tracing::info!("what was seen of the coordinator is recorded again");
+                    tracing::info!("recording the coordinator's state works again");
                 }
             }
             Err(error) => self.warn_once(&error),
@@ -311,8 +311,8 @@ impl SeenWriter {
             return;
         }
         tracing::warn!(
-            "cannot record what was seen of the coordinator, so after a restart this server may \
-             not recognize an older copy of its data: {told}; it is tried again each second"
+            "cannot record the coordinator's state: {told}; after a restart, this server may not \
+             recognize an older copy of the coordinator's data; retrying every second"
         );
         self.failure = Some(told);
     }
@@ -384,7 +384,7 @@ mod tests {
         fs::write(&path, text.replacen("007\",\"first", "017\",\"first", 1)).expect("written");
         let flipped = open(CLUSTER).expect_err("a bit is flipped").to_string();
         assert!(
-            flipped.contains("SEEN is damaged: its checksum"),
+            flipped.contains("SEEN is corrupted: checksum mismatch"),
             "{flipped}"
         );
         fs::write(&path, &text).expect("written");
@@ -410,7 +410,7 @@ mod tests {
         );
         fs::write(&path, legacy).expect("written");
         assert_eq!(last(scratch.path()), Some(seen(7, 6)));
-        for (text, told) in [("{", "remove it"), (r#"{"version":3}"#, "newer program")] {
+        for (text, told) in [("{", "remove it"), (r#"{"version":3}"#, "newer version")] {
             fs::write(&path, text).expect("written");
             let error = open(CLUSTER).expect_err("it is none").to_string();
             assert!(error.contains(told), "{error}");

@@ -348,15 +348,15 @@ impl ServedRegion {
     fn note_out_of_space(&self, error: &LsmError) {
         let server = self.server;
         let how = format!(
-            "the disk of {server} is full: {error}; make room on it, or enlarge it: writes go on \
-             then by themselves, and reads go on meanwhile"
+            "the disk of {server} is full: {error}; free space on it or enlarge it; writes then \
+             resume automatically, and reads continue meanwhile"
         );
         let mut out_of_space = self
             .out_of_space
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         if out_of_space.is_none() {
-            tracing::error!("{} cannot be written: {how}", self.order.region);
+            tracing::error!("{} cannot accept writes: {how}", self.order.region);
         }
         let since = out_of_space.take().map_or_else(Instant::now, |it| it.1);
         *out_of_space = Some((how, since));
@@ -371,7 +371,7 @@ impl ServedRegion {
             .unwrap_or_else(PoisonError::into_inner);
         self.is_full.store(false, Ordering::SeqCst);
         if out_of_space.take().is_some() {
-            tracing::info!("{} can be written again", self.order.region);
+            tracing::info!("{} accepts writes again", self.order.region);
         }
     }
 
@@ -397,7 +397,7 @@ impl ServedRegion {
             let RegionOrder {
                 region, replica, ..
             } = &self.order;
-            tracing::error!("{replica} of {region} fails: {}", new.how);
+            tracing::error!("{replica} of {region} failed: {}", new.how);
             *failure = Some(new);
         }
         is_first

@@ -363,7 +363,7 @@ impl RegionServer {
                 }
             }
             if let Err(error) = master.resign() {
-                tracing::warn!(%error, "the master's lease ends by itself");
+                tracing::warn!(%error, "cannot give up the master's lease; it will expire");
             }
         })
     }
@@ -423,7 +423,7 @@ impl RegionServer {
         self.is_over.store(true, Ordering::Release);
         for thread in self.threads.drain(..) {
             if thread.join().is_err() {
-                tracing::error!("a thread of the server has panicked");
+                tracing::error!("a thread of the server panicked");
             }
         }
         self.dispatcher = None;

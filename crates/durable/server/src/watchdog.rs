@@ -34,9 +34,9 @@ pub(crate) fn watch(replicas: &Arc<OpenReplicas>, patience: Duration, is_over: &
                 let before = seen.get(&key).filter(|before| before.0 == progress);
                 let since = before.map_or_else(Instant::now, |before| before.1);
                 if since.elapsed() > patience {
-                    let how = format!("it has done nothing for {patience:?}");
+                    let how = format!("no progress for {patience:?}");
                     let region = replica.region;
-                    tracing::warn!("{} of {region} hangs: {how}", link.backup);
+                    tracing::warn!("{} of {region} does not respond: {how}", link.backup);
                     served.primary.lose_backup(link.backup, &how);
                     replica.wake();
                     continue;

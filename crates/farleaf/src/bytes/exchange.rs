@@ -104,9 +104,13 @@ impl<H: SessionHost> CallSequence<'_, H> {
             Failure::Unsound => ErrorKind::ValueDiscarded { name: name() },
             // The catalog contradicted this when the table was opened, and a table's kind never
             // changes.
-            Failure::OfOtherKind => ErrorKind::BadReply("that the table is of another kind"),
-            Failure::OfLeaves => ErrorKind::BadReply("that the table's records are not its own"),
-            Failure::PoolFull => ErrorKind::BadReply("that it needs a leaf"),
+            Failure::OfOtherKind => ErrorKind::BadReply("the table is of another kind"),
+            Failure::OfLeaves => {
+                ErrorKind::BadReply("the node does not store the table's records itself")
+            }
+            Failure::PoolFull => {
+                ErrorKind::BadReply("out of space for a leaf, which the table does not need")
+            }
         }
         .into()
     }
@@ -232,5 +236,5 @@ pub(super) fn room(number: u64, size_bytes: usize) -> ReplyRoom {
 /// Returns the error for a valid reply that does not match the request.
 #[cold]
 pub(super) fn other_reply() -> Error {
-    ErrorKind::BadReply("a reply to something else").into()
+    ErrorKind::BadReply("a reply that does not match the request").into()
 }

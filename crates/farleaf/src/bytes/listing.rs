@@ -61,13 +61,13 @@ impl<H: SessionHost> SessionCore<H> {
         match self.read_listing(listing, &trained).await {
             Ok(Some(cache)) => Ok(cache),
             Ok(None) => {
-                tracing::warn!(%table, "too few pages of a table are listed");
+                tracing::warn!(%table, "the listing of a table's pages is incomplete");
                 Ok(trained)
             }
             // The lost node had some of the listing. The pages that the last load reported are
             // still known and lead to the remaining ones.
             Err(error) if matches!(error.kind(), ErrorKind::NodeLost { .. }) => {
-                tracing::warn!(%table, %error, "what lists the pages of a table is lost");
+                tracing::warn!(%table, %error, "the listing of a table's pages is partly lost");
                 Ok(trained)
             }
             Err(error) => Err(error),
@@ -139,7 +139,7 @@ impl<H: SessionHost> AsyncByteTable<H> {
         let listing = Self::new(Rc::clone(&self.session), Rc::clone(listing));
         if let Err(error) = self.list_and_renew(&listing).await {
             let table = &self.state.info.name;
-            tracing::warn!(table, %error, "pages are not listed");
+            tracing::warn!(table, %error, "cannot update the listing of a table's pages");
             self.state.index.note_not_renewed();
         }
         self.session.last_cost.set(cost);

@@ -231,11 +231,11 @@ mod tests {
         let mut swapped = whole();
         swapped.swap(1, 2);
         assert!(told(&POOLS, swapped).starts_with(
-            "shm:b has part 2 of table 't' and was named in the place of part 1: name the pools in"
+            "shm:b has part 2 of table 't', but was given as part 1; give the pools in"
         ));
         let few = told(&POOLS[..2], whole()[..2].to_vec());
         assert!(
-            few.contains("'t' has 3 parts, each in another pool, and 2 pools"),
+            few.contains("'t' has 3 parts, each in a different pool, but 2 pools"),
             "{few}"
         );
         let mut other = whole();
@@ -248,12 +248,15 @@ mod tests {
         let mut half = whole();
         half[1] = None;
         let half = told(&POOLS, half);
-        assert!(half.contains("in shm:a, shm:c, but not in shm:b"), "{half}");
+        assert!(
+            half.contains("found in shm:a, shm:c, missing in shm:b"),
+            "{half}"
+        );
         let mut gap = whole();
         gap[1] = Some(part(7, 1, 11, 19));
         let gap = told(&POOLS, gap);
         assert!(
-            gap.contains("shm:b has keys from 11 on, where 10 should be"),
+            gap.contains("expected shm:b to have keys from 10 on, found 11"),
             "{gap}"
         );
         let mut short = whole();
@@ -262,10 +265,10 @@ mod tests {
         assert!(short.contains("end at key 99, in shm:c"), "{short}");
         let mut by_itself = whole();
         by_itself[2].as_mut().expect("there").part = None;
-        assert!(told(&POOLS, by_itself).contains("'t' in shm:c is no part of a table over"));
+        assert!(told(&POOLS, by_itself).contains("'t' in shm:c is not part of a table over"));
         let none = told(&POOLS, vec![None; 3]);
         assert!(
-            none.contains("there is no table 't' in shm:a, shm:b, shm:c"),
+            none.contains("table 't' does not exist in shm:a, shm:b, shm:c"),
             "{none}"
         );
     }

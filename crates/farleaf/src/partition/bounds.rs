@@ -12,7 +12,7 @@ pub struct Bounds(Vec<u64>);
 
 fn bad(given: String, allowed: String) -> Error {
     ErrorKind::BadOption {
-        option: "bounds",
+        option: "bound",
         given,
         allowed,
     }
@@ -27,7 +27,7 @@ pub(super) fn check_part_count(part_count: usize) -> Result<(), Error> {
     Err(ErrorKind::BadOption {
         option: "number of pools",
         given: part_count.to_string(),
-        allowed: format!("a table can be over 2 to {PART_COUNT_MAX}, each with a part of the keys"),
+        allowed: format!("expected 2 to {PART_COUNT_MAX}, one per part of the table"),
     }
     .into())
 }
@@ -41,15 +41,15 @@ impl Bounds {
     pub fn new(first_keys: Vec<u64>) -> Result<Self, Error> {
         check_part_count(first_keys.len() + 1)?;
         if first_keys[0] == 0 {
-            let allowed = "a bound is the first key of a part that is not the first, so 1 or more";
+            let allowed = "expected 1 or more: a bound is the first key of a part but the first";
             return Err(bad("0".to_owned(), allowed.to_owned()));
         }
         let not_above = |pair: &[u64]| (pair[0] >= pair[1]).then_some((pair[0], pair[1]));
         if let Some((before, next)) = first_keys.windows(2).find_map(not_above) {
-            let given = format!("{before} and then {next}");
+            let given = format!("{next} after {before}");
             return Err(bad(
                 given,
-                "they ascend, each above the one before".to_owned(),
+                "bounds must be in ascending order, without duplicates".to_owned(),
             ));
         }
         Ok(Self(first_keys))
@@ -78,10 +78,12 @@ impl Bounds {
         keys.sort_unstable();
         keys.dedup();
         if keys.len() < part_count {
-            let given = format!("to come from {} keys", keys.len());
-            let allowed =
-                format!("{part_count} parts take as many at least; give the bounds themselves");
-            return Err(bad(given, allowed));
+            return Err(ErrorKind::BadOption {
+                option: "number of sample keys",
+                given: keys.len().to_string(),
+                allowed: format!("expected at least {part_count}, one per part; give the bounds"),
+            }
+            .into());
         }
         let first_key =
             |part: usize| keys[(part as u128 * keys.len() as u128 / part_count as u128) as usize];
@@ -161,11 +163,11 @@ mod tests {
     #[test]
     fn what_cannot_be_bounds_is_refused() {
         let told = |bounds: Result<Bounds, Error>| bounds.expect_err("refused").to_string();
-        assert!(told(Bounds::new(vec![])).contains("number of pools is 1; a table can be over 2"));
-        assert!(told(Bounds::new(vec![0])).contains("bounds is 0; "));
-        assert!(told(Bounds::new(vec![5, 5])).contains("5 and then 5; they ascend"));
-        assert!(told(Bounds::new(vec![5, 4])).contains("5 and then 4"));
+        assert!(told(Bounds::new(vec![])).contains("number of pools is 1; expected 2 to"));
+        assert!(told(Bounds::new(vec![0])).contains("bound is 0; "));
+        assert!(told(Bounds::new(vec![5, 5])).contains("bound is 5 after 5; bounds must be"));
+        assert!(told(Bounds::new(vec![5, 4])).contains("bound is 4 after 5"));
         assert!(told(Bounds::even(PART_COUNT_MAX + 1)).contains("number of pools is 257"));
-        assert!(told(Bounds::of_sample(vec![1, 1, 1], 2)).contains("to come from 1 keys"));
+        assert!(told(Bounds::of_sample(vec![1, 1, 1], 2)).contains("number of sample keys is 1; "));
     }
 }

@@ -23,7 +23,7 @@ pub enum PartitionError {
     },
     /// A part was opened as an ordinary table.
     #[error(
-        "table '{name}' in {pool} is part {number} of {count} of a table over several pools: name \
+        "table '{name}' in {pool} is part {number} of {count} of a table over several pools; give \
          all of them, in the order of the parts"
     )]
     IsPart {
@@ -38,7 +38,7 @@ pub enum PartitionError {
     },
     /// An ordinary table was opened as a part.
     #[error(
-        "table '{name}' in {pool} is no part of a table over several pools: name {pool} alone, \
+        "table '{name}' in {pool} is not part of a table over several pools; give {pool} alone, \
          without --part, or another table"
     )]
     NotPart {
@@ -49,8 +49,8 @@ pub enum PartitionError {
     },
     /// The number of pools differs from the number of parts.
     #[error(
-        "table '{name}' has {count} parts, each in another pool, and {given} pools were named: \
-         name all of them, in the order of the parts ({pool} has part {number})"
+        "table '{name}' has {count} parts, each in a different pool, but {given} pools were given; \
+         give all of them, in the order of the parts ({pool} has part {number})"
     )]
     OtherCount {
         /// Name of the table.
@@ -66,8 +66,8 @@ pub enum PartitionError {
     },
     /// A pool was given at another part's position.
     #[error(
-        "{pool} has part {number} of table '{name}' and was named in the place of part {place}: \
-         name the pools in the order of the parts"
+        "{pool} has part {number} of table '{name}', but was given as part {place}; give the pools \
+         in the order of the parts"
     )]
     OtherPlace {
         /// Name of the table.
@@ -81,9 +81,9 @@ pub enum PartitionError {
     },
     /// The pools have parts of different tables of the same name.
     #[error(
-        "{first} and {second} have parts of two different tables of the name '{name}': name the \
-         pools of one of them (`farleaf table list` shows what a pool has a part of, `farleaf \
-         table drop --part` drops one that is left over)"
+        "{first} and {second} have parts of two different tables named '{name}'; give the pools of \
+         one of them (`farleaf table list` shows the parts in a pool, `farleaf table drop --part` \
+         drops a leftover part)"
     )]
     OtherTable {
         /// Name of the tables.
@@ -95,8 +95,8 @@ pub enum PartitionError {
     },
     /// Two parts are not adjacent: the catalogs are corrupted.
     #[error(
-        "the parts of table '{name}' do not meet: {pool} has keys from {low} on, where {expected} \
-         should be the first; drop the table, and load it again"
+        "the parts of table '{name}' are not adjacent: expected {pool} to have keys from \
+         {expected} on, found {low}; drop the table, then load it again"
     )]
     Gap {
         /// Name of the table.
@@ -110,8 +110,8 @@ pub enum PartitionError {
     },
     /// The last part does not end at the largest key: the catalogs are corrupted.
     #[error(
-        "the parts of table '{name}' end at key {high}, in {pool}, and not at the largest one; \
-         drop the table, and load it again"
+        "the parts of table '{name}' end at key {high}, in {pool}, instead of the largest key; \
+         drop the table, then load it again"
     )]
     EndsEarly {
         /// Name of the table.
@@ -122,7 +122,7 @@ pub enum PartitionError {
         high: u64,
     },
     /// A pool cannot be read.
-    #[error("in {pool}: {source}")]
+    #[error("cannot read {pool}: {source}")]
     Pool {
         /// Address of the pool.
         pool: String,
@@ -131,10 +131,10 @@ pub enum PartitionError {
     },
     /// Some pools have their part and some do not.
     #[error(
-        "table '{name}' is half there: in {present}, but not in {missing}. It is being made or \
-         dropped just now, or whoever was at it has died, or a pool was served anew, or is not \
-         the one that was meant; if nobody is at it, drop what there is (`farleaf table drop`, \
-         with the same pools) and make it again"
+        "table '{name}' is incomplete: found in {present}, missing in {missing}; either a process \
+         is creating or dropping it now, or that process died, or a pool was restarted, or a wrong \
+         pool was given; if no process is creating or dropping it, drop the remaining parts with \
+         `farleaf table drop` and the same pools, then create it again"
     )]
     HalfThere {
         /// Name of the table.
@@ -145,7 +145,9 @@ pub enum PartitionError {
         missing: String,
     },
     /// A pool was given twice, by two addresses.
-    #[error("{first} and {second} are the same pool; a table has each of its parts in another one")]
+    #[error(
+        "{first} and {second} are the same pool; each part of a table must be in a different pool"
+    )]
     SamePool {
         /// First address.
         first: String,
@@ -154,8 +156,8 @@ pub enum PartitionError {
     },
     /// A table could not be created, and the parts that had been created could not be dropped.
     #[error(
-        "table '{name}' was not made ({why}), and what there is of it could not be dropped again: \
-         {source}; `farleaf table drop`, with the same pools, drops it"
+        "table '{name}' was not created ({why}), and the parts created so far could not be \
+         dropped: {source}; drop them with `farleaf table drop` and the same pools"
     )]
     CreationNotUndone {
         /// Name of the table.
@@ -169,8 +171,8 @@ pub enum PartitionError {
     /// once, one part after the other.
     #[error(
         "the load failed in part {number} of table '{name}', in {pool}: {source}; the parts before \
-         it are loaded, {loaded} records, those behind it are as they were, and of part {number} \
-         all is there or nothing"
+         it are loaded ({loaded} records), the parts after it are unchanged, and part {number} is \
+         loaded completely or not at all"
     )]
     PartlyLoaded {
         /// Name of the table.
@@ -185,6 +187,6 @@ pub enum PartitionError {
         source: Error,
     },
     /// The system has no random number for a new table's identity.
-    #[error("cannot draw a number for the table: {0}")]
+    #[error("cannot generate a random number for the table: {0}")]
     NoIdentity(std::io::Error),
 }

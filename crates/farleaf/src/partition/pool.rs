@@ -53,8 +53,8 @@ impl PartitionedPool {
             if *address != "mem:" && addresses[..place].contains(address) {
                 return Err(ErrorKind::BadOption {
                     option: "pool",
-                    given: format!("'{address}', twice"),
-                    allowed: "a table has each of its parts in another pool".to_owned(),
+                    given: format!("'{address}', given twice"),
+                    allowed: "each part of a table must be in a different pool".to_owned(),
                 }
                 .into());
             }

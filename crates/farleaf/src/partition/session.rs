@@ -159,9 +159,9 @@ impl PartitionedSession {
         let count = self.0.all.len();
         if bounds.part_count() != count {
             return Err(ErrorKind::BadOption {
-                option: "bounds",
-                given: format!("for {} parts", bounds.part_count()),
-                allowed: format!("{count} pools have {count} parts, and one bound fewer"),
+                option: "number of bounds",
+                given: (bounds.part_count() - 1).to_string(),
+                allowed: format!("expected {}, one fewer than pools", count - 1),
             }
             .into());
         }

@@ -155,9 +155,8 @@ impl<E: Endpoint> SequencePublisher<E> {
                 self.reported_number.set(wanted);
                 tracing::warn!(
                     session = session.number(),
-                    "the pool's node waits for an operation of this session to go on: nobody has \
-                     polled its future for long, and memory cannot be reused until it ends or is \
-                     dropped"
+                    "the pool cannot reuse memory until an operation of this session ends or is \
+                     dropped: its future has not been polled for a long time"
                 );
             }
         }

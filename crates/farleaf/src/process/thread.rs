@@ -38,7 +38,7 @@ impl ProcessThread {
                 else {
                     continue;
                 };
-                tracing::error!(%error, "cannot follow the pool");
+                tracing::error!(%error, "cannot read changes of the pool");
                 // A lost node never returns.
                 if matches!(error.kind(), BatchErrorKind::Unreachable { .. }) {
                     return lose();
@@ -58,7 +58,7 @@ impl Drop for ProcessThread {
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
-            tracing::error!("the process's thread panicked");
+            tracing::error!("the thread that maintains this process's sessions panicked");
         }
     }
 }

@@ -108,7 +108,7 @@ impl<H: SessionHost> SessionCore<H> {
         }
         let chunk_count = self.layout().home().superblock.chunk_count;
         let number = word.checked_sub(1).filter(|number| *number < chunk_count);
-        let number = number.ok_or(ErrorKind::BadReply("rings outside of its memory"))?;
+        let number = number.ok_or(ErrorKind::BadReply("rings outside the pool's memory"))?;
         let chunk = ChunkIndex::new(self.layout().home().node, number);
         let rings = rings_of(self.layout(), chunk, ring_request);
         let lines = match ring_request {

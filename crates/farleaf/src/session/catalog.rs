@@ -166,7 +166,7 @@ impl<H: SessionHost> SessionCore<H> {
             return Err(ErrorKind::BadOption {
                 option: "kind",
                 given: options.kind.name().to_owned(),
-                allowed: "a table over several pools can have 'words'".to_owned(),
+                allowed: "expected 'words' for a table over several pools".to_owned(),
             }
             .into());
         }
@@ -432,15 +432,15 @@ fn full(entries: &[CatalogEntry]) -> PoolError {
 /// Describes how an existing table differs from the requested options.
 fn difference(record: &TableRecord, options: &TableOptions) -> String {
     let Ok(known) = TableInfo::from_record(record) else {
-        return "made by another version of farleaf".to_owned();
+        return "created by another version of Farleaf".to_owned();
     };
     let known = known.options;
     let differs = |name: &str, known: String, asked: String| {
-        (known != asked).then(|| format!("{name} {known} where {asked} was asked for"))
+        (known != asked).then(|| format!("{name} {known} instead of the requested {asked}"))
     };
     if known.kind.name() != options.kind.name() {
         let (known, asked) = (known.kind.name(), options.kind.name());
-        return format!("with kind {known} where {asked} was asked for");
+        return format!("with kind {known} instead of the requested {asked}");
     }
     let pages = |options: &TableOptions| match options.kind {
         TableKind::Bytes(pages) => pages,
@@ -449,7 +449,7 @@ fn difference(record: &TableRecord, options: &TableOptions) -> String {
     let [known_pages, pages] = [&known, options].map(pages);
     let differences: Vec<String> = [
         differs(
-            "pages of",
+            "page size",
             format!("{} bytes", known_pages.page_size_bytes),
             format!("{} bytes", pages.page_size_bytes),
         ),

@@ -346,7 +346,7 @@ fn what_cannot_be_is_refused() {
         let error = session.open_byte_table("words").expect_err("of words");
         assert_eq!(
             error.to_string(),
-            "the table 'words' has keys and values of kind 'words', where 'bytes' is asked for"
+            "table 'words' has keys and values of kind 'words', but 'bytes' was requested"
         );
         let other = session
             .create_byte_table("other", &TableOptions::bytes())
@@ -369,8 +369,8 @@ fn what_cannot_be_is_refused() {
             (
                 512,
                 300,
-                "inline value size is 300 bytes; in a page of 512 bytes there is room for values \
-                 of up to 224 bytes",
+                "inline value size is 300 bytes; a page of 512 bytes has space for values of up to \
+                 224 bytes",
             ),
         ] {
             let refused = session.create_byte_table("no", &options(page_size, inline_size));
@@ -458,7 +458,7 @@ fn dropped_tables_are_told_and_leave_nothing() {
                 Err(error) => break error,
             }
         };
-        assert_eq!(error.to_string(), "the table 't' was dropped");
+        assert_eq!(error.to_string(), "table 't' was dropped");
     }
 }
 

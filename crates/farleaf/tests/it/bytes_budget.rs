@@ -330,7 +330,7 @@ fn other_layers_refuse_budgets() {
         assert!(refused.contains("metadata budget"), "{refused}");
         assert!(refused.contains("'learned'"), "{refused}");
         let refused = with(1_000);
-        assert!(refused.contains("1024 bytes or more"), "{refused}");
+        assert!(refused.contains("at least 1024 bytes"), "{refused}");
         loader.drop_table("t").expect("dropped");
     }
 }

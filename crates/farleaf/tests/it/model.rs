@@ -232,11 +232,8 @@ pub(super) fn apply(table: &impl OrderedMap, model: &mut BTreeMap<u64, u64>, ste
         Step::ScanReverse(from, limit) => {
             let down = model.range(..=from).rev().take(limit);
             let expected: Vec<_> = down.map(|(key, value)| (*key, *value)).collect();
-            let iterated: Vec<_> = table
-                .scan_reverse(from, limit)
-                .map(Result::unwrap)
-                .collect();
-            assert_eq!(iterated, expected);
+            let iterated = table.scan_reverse(from, limit).map(Result::unwrap);
+            assert_eq!(iterated.collect::<Vec<_>>(), expected);
         }
         Step::RangeReverse(from, to) => {
             let iterated: Vec<_> = table.range_reverse(from..to).map(Result::unwrap).collect();
@@ -244,14 +241,16 @@ pub(super) fn apply(table: &impl OrderedMap, model: &mut BTreeMap<u64, u64>, ste
             expected.reverse();
             assert_eq!(iterated, expected);
         }
-        Step::FloorAndCeiling(key) => {
-            let record = |(key, value): (&u64, &u64)| (*key, *value);
-            let floor = model.range(..=key).next_back().map(record);
-            assert_eq!(table.floor(key).unwrap(), floor);
-            let ceiling = model.range(key..).next().map(record);
-            assert_eq!(table.ceiling(key).unwrap(), ceiling);
-        }
+        Step::FloorAndCeiling(key) => check_neighbors(table, model, key),
     }
+}
+
+fn check_neighbors(table: &impl OrderedMap, model: &BTreeMap<u64, u64>, key: u64) {
+    let record = |(key, value): (&u64, &u64)| (*key, *value);
+    let floor = model.range(..=key).next_back().map(record);
+    assert_eq!(table.floor(key).unwrap(), floor);
+    let ceiling = model.range(key..).next().map(record);
+    assert_eq!(table.ceiling(key).unwrap(), ceiling);
 }
 
 /// Returns the records from one key up to another, exclusive.

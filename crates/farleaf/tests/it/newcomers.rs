@@ -143,7 +143,7 @@ fn a_guest_that_fails_while_it_is_taken_in_is_none() {
         }
     });
     assert!(
-        refused.contains("does not bar fenced sessions"),
+        refused.contains("did not bar a fenced session"),
         "{refused}"
     );
     fenced.sort_by_key(|owner| owner.word());

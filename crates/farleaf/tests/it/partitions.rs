@@ -230,7 +230,7 @@ fn a_load_that_fails_says_what_is_loaded() {
         );
         let told = error.to_string();
         assert!(
-            is_told && told.contains("the parts before it are loaded, 1 records, "),
+            is_told && told.contains("the parts before it are loaded (1 records), "),
             "{told}"
         );
         assert_eq!(super::records_of(&loaded), [(5, 0)]);

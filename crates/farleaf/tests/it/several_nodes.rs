@@ -344,17 +344,14 @@ fn a_guest_bars_whom_the_home_has_fenced() {
     let fourth = home.register_session().expect("a session");
     let refused = stranger.endpoint(Some(fourth)).expect_err("not its own");
     assert!(
-        refused.to_string().contains("without the pass"),
+        refused.to_string().contains("has no valid pass"),
         "{refused}"
     );
     // A session cannot connect twice, and closing a connection ends no session.
     let twin = client(&guest.network_address().to_string()).with_sessions_of(&home);
     let held = twin.endpoint(Some(fourth)).expect("it is its own");
     let refused = at_guest.endpoint(Some(fourth)).expect_err("it is in use");
-    assert!(
-        refused.to_string().contains("another client's"),
-        "{refused}"
-    );
+    assert!(refused.to_string().contains("another client"), "{refused}");
     drop((held, twin));
     let until = Instant::now() + Duration::from_secs(10);
     while at_guest.endpoint(Some(fourth)).is_err() {
@@ -390,10 +387,7 @@ fn nodes_are_administered_by_administrators() {
     let refused = writer
         .set_node_state(1, NodeState::Lost)
         .expect_err("it may not");
-    assert!(
-        refused.to_string().contains("right to administer"),
-        "{refused}"
-    );
+    assert!(refused.to_string().contains("right 'admin'"), "{refused}");
     let said = |number, state| {
         let refused = pool
             .set_node_state(number, state)
@@ -432,7 +426,7 @@ fn nodes_are_administered_by_administrators() {
     assert!(join(1, 1, "127.0.0.1:9").contains("too small"));
     assert!(join(2, SIZE_BYTES, "").contains("1 to 88 bytes"));
     assert!(join(3, SIZE_BYTES, "127.0.0.1:9").contains("cannot reach it"));
-    assert!(join(4, SIZE_BYTES, &nodes.address).contains("another node answers"));
+    assert!(join(4, SIZE_BYTES, &nodes.address).contains("another node replies"));
     let alone = Pool::embedded(&PoolOptions {
         fabric: EmbeddedFabric::Tcp,
         size_bytes: 8 << 20,

@@ -66,7 +66,7 @@ fn a_name_is_taken_once_and_the_difference_is_told() {
     };
     let differs = session.create_table("t", &options).unwrap_err().to_string();
     assert!(
-        differs.contains("slots 8 where 16") && differs.contains("learned"),
+        differs.contains("slots 8 instead of the requested 16") && differs.contains("learned"),
         "{differs}"
     );
 }

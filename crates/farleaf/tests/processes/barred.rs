@@ -68,16 +68,13 @@ fn a_guest_bars_whom_the_home_has_fenced_over_verbs() {
         assert!(refused.to_string().contains("has been fenced"), "{refused}");
         let refused = connect(guest).endpoint(third).expect_err("not its own");
         assert!(
-            refused.to_string().contains("without the pass"),
+            refused.to_string().contains("has no valid pass"),
             "{refused}"
         );
         let twin = connect_guest(guest, &home);
         let held = twin.endpoint(third).expect("it is its own");
         let refused = at_guest.endpoint(third).expect_err("it is in use");
-        assert!(
-            refused.to_string().contains("another client's"),
-            "{refused}"
-        );
+        assert!(refused.to_string().contains("another client"), "{refused}");
         drop((held, twin));
         let until = Instant::now() + NOTICE_TIME_MAX;
         let endpoint = loop {

@@ -17,30 +17,30 @@ pub struct TextError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum TextFault {
     /// A backslash is followed by a character that is not an escape.
-    #[error("no escape is called \\{}; there are \\\\, \\n, \\r, \\t and \\xNN", .found.escape_debug())]
+    #[error("unknown escape \\{}; use \\\\, \\n, \\r, \\t or \\xNN", .found.escape_debug())]
     UnknownEscape {
         /// Character behind the backslash.
         found: char,
     },
     /// The text ends within an escape.
-    #[error("the text ends within an escape; a backslash itself is \\\\")]
+    #[error("the text ends within an escape; write a backslash as \\\\")]
     UnfinishedEscape,
     /// A character is not a hexadecimal digit.
-    #[error("'{}' is no hexadecimal digit", .found.escape_debug())]
+    #[error("'{}' is not a hexadecimal digit", .found.escape_debug())]
     NotHex {
         /// Character found.
         found: char,
     },
     /// The number of hexadecimal digits is odd.
-    #[error("a digit is missing: a byte is two hexadecimal digits")]
+    #[error("a digit is missing; write a byte as two hexadecimal digits")]
     HalfByte,
     /// A character is not in the Base64 alphabet, or padding is misplaced.
-    #[error("'{}' cannot stand here in Base64", .found.escape_debug())]
+    #[error("'{}' is not valid Base64 at this position", .found.escape_debug())]
     NotBase64 {
         /// Character found.
         found: char,
     },
     /// Base64 characters or padding are missing at the end.
-    #[error("Base64 comes in groups of four characters, '=' included; the last is not whole")]
+    #[error("the last group of four Base64 characters, including '=', is incomplete")]
     UnfinishedBase64,
 }

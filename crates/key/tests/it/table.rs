@@ -98,8 +98,8 @@ fn another_type_returns_an_error() -> Result<(), Failure> {
     let error = others.range(..).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "at byte 2, reading a u32: the bytes end, 2 too early; \
-         were these bytes written as another type?"
+        "cannot decode a u32 at byte 2: 2 bytes are missing at the end; \
+         check that the bytes were written as this type"
     );
     Ok(())
 }

@@ -104,7 +104,7 @@ fn faults_in_escapes_have_their_places() {
     let message = unescape(r"C:\data").unwrap_err().to_string();
     assert_eq!(
         message,
-        r"character 4: no escape is called \d; there are \\, \n, \r, \t and \xNN"
+        r"character 4: unknown escape \d; use \\, \n, \r, \t or \xNN"
     );
 }
 
@@ -129,7 +129,7 @@ fn hex_is_as_documented() {
     assert_eq!(from_hex("123"), Err(error(3, TextFault::HalfByte)));
     assert_eq!(
         from_hex("0 ").unwrap_err().to_string(),
-        "character 2: ' ' is no hexadecimal digit"
+        "character 2: ' ' is not a hexadecimal digit"
     );
 }
 

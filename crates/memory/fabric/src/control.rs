@@ -85,14 +85,17 @@ pub enum ControlError {
     /// The memory node accepted the connection, but did not reply in time. The connection is
     /// unusable from now on.
     #[error(
-        "the memory node of {pool} does not answer; is `farleaf serve` stopped, or its host busy?"
+        "the memory node of {pool} did not reply in time; check that `farleaf serve` is running \
+         and its host is not overloaded"
     )]
     Silent {
         /// Name of the pool as given by the caller.
         pool: String,
     },
     /// The memory node sent an invalid reply.
-    #[error("the memory node of {pool} sent {what}; is it a farleaf of the same version?")]
+    #[error(
+        "the memory node of {pool} sent {what}; check that it runs the same version of farleaf"
+    )]
     Malformed {
         /// Name of the pool as given by the caller.
         pool: String,
@@ -100,7 +103,7 @@ pub enum ControlError {
         what: String,
     },
     /// The memory node refused the request.
-    #[error("the memory node of {pool} refused: {reason}")]
+    #[error("the memory node of {pool} refused the request: {reason}")]
     Refused {
         /// Name of the pool as given by the caller.
         pool: String,

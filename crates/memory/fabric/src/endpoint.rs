@@ -362,32 +362,31 @@ impl fmt::Display for BatchFailure {
                 memory_word_count: None,
             } => write!(
                 f,
-                "verb {verb} of the batch refused: {} bytes at offset {:#x} of {}, which the pool \
-                 does not have",
+                "verb {verb} of the batch refused: {} bytes at offset {:#x} of {}, which is not in \
+                 the pool",
                 word_count * 8,
                 addr.index() * 8,
                 addr.node()
             ),
             BatchErrorKind::Forbidden { addr, word_count } => write!(
                 f,
-                "this session has not the right to do that; connect with a secret, or with \
-                 rights, for more than it was let in for (verb {verb} of the batch would change {} \
-                 bytes at offset {:#x} of {})",
+                "permission denied: verb {verb} of the batch would change {} bytes at offset {:#x} \
+                 of {}; connect with a secret and rights that allow it",
                 word_count * 8,
                 addr.index() * 8,
                 addr.node()
             ),
             BatchErrorKind::Fenced => f.write_str(
                 "the memory node has fenced this session: it was silent for too long, or an \
-                 operator asked for it; open the pool again",
+                 operator requested it; open the pool again",
             ),
             BatchErrorKind::Unreachable { node, reason } => {
                 write!(f, "{node} of the pool cannot be reached: {reason}")
             }
             BatchErrorKind::NodeLost { node } => write!(
                 f,
-                "{node} of the pool has been lost, and what was on it; what other nodes hold and \
-                 lead to can still be used"
+                "{node} of the pool is lost, with the data on it; data that is on other nodes, and \
+                 reachable through them, remains available"
             ),
             BatchErrorKind::Unknown { reason } => {
                 write!(

@@ -40,8 +40,8 @@ pub(crate) fn prepare_directory(directory: &Path) -> io::Result<()> {
     Err(io::Error::new(
         io::ErrorKind::PermissionDenied,
         format!(
-            "{} must be a directory of this user that nobody else can write to; \
-             set {DIRECTORY_VARIABLE} to another one",
+            "'{}' must be a directory that this user owns and no other user can write to; \
+             set {DIRECTORY_VARIABLE} to another directory",
             directory.display()
         ),
     ))

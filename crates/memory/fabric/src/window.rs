@@ -63,7 +63,7 @@ impl Windows for WindowRegistry {
             windows.get(&owner.word()).map(Arc::clone)
         };
         let Some(window_writer) = window_writer else {
-            tracing::debug!(%owner, "an answer came too late: its session has hung up");
+            tracing::debug!(%owner, "reply dropped: its session has disconnected");
             return;
         };
         let (verbs, words, _) = batch.parts_mut();

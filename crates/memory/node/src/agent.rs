@@ -68,7 +68,7 @@ fn run<E: Endpoint>(
                     draining.tick(&maintainer),
                     maintainer.endpoint.completions(),
                 );
-                let what = "tell whether a node has been drained";
+                let what = "determine whether a node has been drained";
                 log_once(what, &drained, &mut logged_failures.draining);
                 let had_sweep = next_sweep.is_some_and(|sweep| sweep.in_ticks == 0);
                 let had_deaths = next_sweep == Some(NextSweep::NOW);
@@ -140,7 +140,7 @@ struct LoggedFailures {
 fn log_once<T, E: Display>(what: &str, outcome: &Result<T, E>, is_logged: &mut bool) {
     let failed = outcome.as_ref().err();
     if let Some(error) = failed.filter(|_| !*is_logged) {
-        tracing::error!(%error, "cannot {what}; trying again");
+        tracing::error!(%error, "cannot {what}; retrying");
     }
     *is_logged = failed.is_some();
 }
@@ -193,14 +193,14 @@ fn tick<E: Endpoint>(
                 chunks,
                 leaves = report.leaf_count,
                 given_up = report.given_up_count,
-                "swept after dead sessions"
+                "cleaned up after dead sessions"
             );
             // Work that was skipped after a long wait is retried, like a sweep that failed.
             let is_left = report.given_up_count + report.waiting_count > 0;
             is_left.then(|| NextSweep::retry(report.given_up_count > 0))
         }
         Err(error) => {
-            tracing::error!(%error, "cannot sweep after dead sessions; trying again");
+            tracing::error!(%error, "cannot clean up after dead sessions; retrying");
             Some(NextSweep::retry(true))
         }
     }
@@ -216,7 +216,7 @@ fn receive<E: Endpoint>(
         ring_assigner.tick(maintainer),
         maintainer.endpoint.completions(),
     );
-    log_once("give sessions rings for calls", &received, is_logged);
+    log_once("assign call rings to sessions", &received, is_logged);
 }
 
 /// Reuses memory freed by retrainings. A sweep that cannot finish may need this free space.
@@ -225,7 +225,7 @@ fn reuse<E: Endpoint>(retrainer: &Retrainer, maintainer: &MemoryMaintainer<E>) {
         retrainer.reuse(maintainer),
         maintainer.endpoint.completions(),
     ) {
-        tracing::error!(%error, "cannot free what retraining has left");
+        tracing::error!(%error, "cannot free memory after retraining");
     }
 }
 

@@ -152,7 +152,7 @@ impl EndpointRenewal {
         match NodeEndpoint::in_pool(&self.memory, device, self.owner, nodes) {
             Ok(endpoint) => Some(endpoint),
             Err(error) => {
-                tracing::error!(%error, "the node's agent cannot reach a node of its pool anew");
+                tracing::error!(%error, "the agent cannot reconnect to a node of its pool");
                 None
             }
         }

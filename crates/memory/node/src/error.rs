@@ -21,8 +21,8 @@ pub enum NodeError {
     Size(#[from] SuperblockError),
     /// The host does not have enough memory.
     #[error(
-        "cannot get {size_bytes} bytes of memory for the pool: {source}; serve a smaller pool, or \
-         free memory"
+        "cannot allocate {size_bytes} bytes of memory for the pool: {source}; serve a smaller \
+         pool, or free memory"
     )]
     Memory {
         /// Requested size in bytes.

@@ -63,7 +63,7 @@ impl NetworkListener {
                 let _end = end;
                 let served = listener.run(&mut service, &heard);
                 if let Err(error) = &served {
-                    tracing::error!(%error, "the network is not served any more");
+                    tracing::error!(%error, "the network listener failed");
                 }
                 served
             })
@@ -86,7 +86,7 @@ impl NetworkListener {
             None | Some(Ok(Ok(()))) => Ok(()),
             Some(Ok(Err(error))) => Err(NodeError::Thread(error)),
             Some(Err(_)) => Err(NodeError::Thread(std::io::Error::other(
-                "the network's listener panicked",
+                "the network listener panicked",
             ))),
         }
     }
@@ -107,7 +107,7 @@ impl Drop for NetworkListener {
     fn drop(&mut self) {
         self.stop.stop();
         if let Err(error) = self.wait() {
-            tracing::error!(%error, "the network's listener did not stop cleanly");
+            tracing::error!(%error, "the network listener did not stop cleanly");
         }
     }
 }
@@ -254,7 +254,7 @@ impl TcpService for NetworkService {
     fn admit(&mut self, owner: OwnerWord, pass: &Pass) -> Result<(), String> {
         match &self.role {
             PoolRole::Guest(guest) => guest.admit(owner, pass),
-            _ => Err(format!("{owner} is none of this client's sessions")),
+            _ => Err(format!("{owner} does not belong to this client")),
         }
     }
 
@@ -292,11 +292,11 @@ impl NetworkService {
         match &self.role {
             PoolRole::Home { home, .. } => Ok(home),
             PoolRole::Guest(guest) => Err(format!(
-                "that is for the pool's home node, {}",
+                "only the pool's home node, {}, accepts this request",
                 guest.home_address
             )),
             PoolRole::Alone(_) => {
-                Err("its pool has one node: it is served without --pool".to_owned())
+                Err("the pool has only this node, which is served without --pool".to_owned())
             }
         }
     }

@@ -98,8 +98,8 @@ impl<E: Endpoint> MemoryMaintainer<E> {
             tracing::warn!(
                 session = session.number(),
                 pid = record.pid,
-                "memory cannot be reused: an operation of this session that began before does not \
-                 go on; if its process is stopped, continue or kill it"
+                "memory cannot be reused: an earlier operation of this session makes no progress; \
+                 if its process is stopped, continue or kill it"
             );
             batch.write_word(awaited_sequence_addr(&self.layout, *session), wanted.0);
         }
@@ -146,7 +146,7 @@ impl<E: Endpoint> MemoryMaintainer<E> {
             tracing::info!(
                 table = entry.record.name,
                 chunk_count,
-                "dropped table's memory is free"
+                "freed the memory of a dropped table"
             );
         }
         Ok(chunk_count)

@@ -193,7 +193,7 @@ impl<E: Endpoint + Send> SessionService for Sessions<E> {
             Ok(SessionLife::Alive { pid }) => Some(pid),
             Ok(SessionLife::Fenced) => None,
             Err(error) => {
-                tracing::error!(%owner, %error, "cannot tell whether a session is fenced");
+                tracing::error!(%owner, %error, "cannot determine whether a session is fenced");
                 Some(0)
             }
         }

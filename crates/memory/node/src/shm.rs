@@ -38,11 +38,11 @@ pub struct ShmNode {
 }
 
 /// Error for processes that try to map memory that only an RDMA device changes.
-const NOT_BY_SHM: &str = "the memory of this node is changed by its RDMA device alone, whose \
-    atomics a processor's would break: open the pool as verbs:HOST:PORT";
+const NOT_BY_SHM: &str = "the memory of this node is changed only by its RDMA device, whose \
+    atomics do not work together with those of the processor; open the pool as verbs:HOST:PORT";
 /// Error for processes of the host that try to map one of several nodes.
 const NOT_ALONE: &str = "this is one of several nodes of a pool, which are reached over the \
-    network: open the pool by tcp:HOST:PORT of any of them";
+    network; open the pool as tcp:HOST:PORT of any of them";
 
 impl ShmNode {
     /// Claims the name, allocates the memory, and serves from its own threads until it is dropped.

@@ -69,9 +69,8 @@ use crate::wait_limit::WaitLimit;
 pub use bytes::BlockSweepers;
 
 /// Log message with the leaf that a search was for.
-const GIVEN_UP: &str = "cannot sweep what dead sessions left here: a client that is alive holds \
-    the lock of a leaf on the way and does not go on; if it is stopped, continue or kill it; \
-    trying again";
+const GIVEN_UP: &str = "cannot clean up after dead sessions: a live client holds a leaf lock and \
+    makes no progress; if its process is stopped, continue or kill it; retrying";
 
 /// Result of a sweep.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -108,7 +107,7 @@ impl SweepReport {
             return Err(error);
         }
         self.damaged_count += 1;
-        tracing::error!(%error, "cannot sweep what dead sessions left here");
+        tracing::error!(%error, "cannot clean up after dead sessions: data corrupted or lost");
         Ok(())
     }
 }

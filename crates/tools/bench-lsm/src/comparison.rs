@@ -59,7 +59,7 @@ pub fn compare(
             let is_comparable = plan.amount.thread_count == 1;
             ensure!(
                 !is_comparable || *first == found,
-                "{} has found {found:?}, and {} has found {first:?}",
+                "results differ: {} found {found:?}, {} found {first:?}",
                 name.text(),
                 plan.engines[0].text(),
             );
@@ -78,7 +78,7 @@ fn run_one(
     let own = tempfile::Builder::new()
         .prefix("farleaf-bench-lsm-")
         .tempdir_in(directory)
-        .with_context(|| format!("no directory can be made in {}", directory.display()))?;
+        .with_context(|| format!("cannot create a directory in '{}'", directory.display()))?;
     let engine = name.open(own.path(), plan.shape)?;
     let amount = WorkAmount {
         seed: plan.amount.seed + round as u64,

@@ -74,7 +74,7 @@ fn main() -> anyhow::Result<()> {
     let (engines, skipped): (Vec<_>, Vec<_>) = asked.iter().partition(|name| name.is_built());
     ensure!(
         arguments.engines.is_none() || skipped.is_empty(),
-        "this build is without RocksDB: docs/explanation/lsm-peers.md says how to have it"
+        "RocksDB is not part of this build; see docs/explanation/lsm-peers.md for how to add it"
     );
     let mut phases = vec![Phase::Load];
     phases.extend(arguments.phases.iter().filter(|it| **it != Phase::Load));

@@ -165,7 +165,7 @@ impl WorkAmount {
             } else {
                 let found = engine.get(&key)?;
                 let size_bytes = found.ok_or_else(|| {
-                    anyhow::anyhow!("{} is missing", String::from_utf8_lossy(&key))
+                    anyhow::anyhow!("key '{}' is missing", String::from_utf8_lossy(&key))
                 })?;
                 share.found += size_bytes as u64;
             }

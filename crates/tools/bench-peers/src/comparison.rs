@@ -65,7 +65,7 @@ pub enum ComparisonError {
     #[error(transparent)]
     Peer(#[from] PeerError),
     /// Two maps hold different records, so that the results are meaningless.
-    #[error("{other} found something else than {first} for the same {work:?} requests")]
+    #[error("{other} and {first} returned different records for the same {work:?} requests")]
     Disagreement {
         /// First map of the round.
         first: &'static str,

@@ -123,7 +123,7 @@ impl Arguments {
             ),
         };
         if let Some((option, _)) = given.into_iter().find(|(_, is_given)| *is_given) {
-            return Err(format!("{option} is for --kind {other}: leave it out"));
+            return Err(format!("{option} applies only to --kind {other}; omit it"));
         }
         let mut named = self.peers.iter().flatten();
         let Some(stranger) = named.find(|peer| !known.contains(peer)) else {
@@ -131,7 +131,7 @@ impl Arguments {
         };
         let known: Vec<&str> = known.iter().map(|peer| peer.as_str()).collect();
         Err(format!(
-            "--peers {} is for --kind {other}: take some of {}",
+            "--peers {} applies only to --kind {other}; choose from {}",
             stranger.as_str(),
             known.join(", ")
         ))

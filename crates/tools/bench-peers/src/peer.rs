@@ -48,7 +48,7 @@ pub enum PeerError {
     #[error("LMDB: {0}")]
     Lmdb(#[from] heed::Error),
     /// A value in LMDB does not have 8 bytes.
-    #[error("LMDB holds a key or a value of {size_bytes} bytes")]
+    #[error("LMDB: expected 8 bytes, found a key or value of {size_bytes} bytes")]
     LmdbSize {
         /// Size of the value.
         size_bytes: usize,
@@ -63,7 +63,7 @@ pub enum PeerError {
     #[error("{0}")]
     Unavailable(String),
     /// The congee tree failed.
-    #[error("congee has no memory left")]
+    #[error("congee: out of memory")]
     Congee,
     /// A file or mapping failed.
     #[error("{what}: {source}")]

@@ -239,10 +239,10 @@ impl Report {
             None => "",
         };
         format!(
-            "{} {}, {} rounds of {} operations a thread, seed {}\n\
+            "{} {}, {} rounds of {} operations per thread, seed {}\n\
              {}, {} cores{pages}\n\
-             medians in ns an operation of one thread, and in brackets as multiples of farleaf's;\n\
-             multi_get: of {} keys, ns a key; scan: of {} records\n",
+             medians in ns per operation of one thread; in brackets: multiples of farleaf's;\n\
+             multi_get: of {} keys, ns per key; scan: of {} records\n",
             self.record_count,
             self.kind,
             self.round_count,

@@ -50,7 +50,7 @@ impl fmt::Display for Target {
         if let Some(measured) = self.measured {
             write!(formatter, "{measured:.2}, ")?;
         }
-        write!(formatter, "wanted {bound} {}", self.wanted)
+        write!(formatter, "expected {bound} {}", self.wanted)
     }
 }
 

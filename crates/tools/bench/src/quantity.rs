@@ -46,7 +46,7 @@ pub fn parse_count(text: &str) -> Result<u64, NotAQuantity> {
 /// Parses a count like [`parse_count`], except 0.
 pub fn parse_positive_count(text: &str) -> Result<u64, NotAQuantity> {
     match parse_count(text)? {
-        0 => Err(NotAQuantity("there must be at least one".to_owned())),
+        0 => Err(NotAQuantity("expected at least one".to_owned())),
         count => Ok(count),
     }
 }

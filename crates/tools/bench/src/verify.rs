@@ -227,7 +227,10 @@ impl fmt::Display for Fault {
                 write!(formatter, "scan returned key {key} after key {previous}")
             }
             Self::UnknownKey { key } => {
-                write!(formatter, "scan returned key {key}, which nobody inserted")
+                write!(
+                    formatter,
+                    "scan returned key {key}, which was never inserted"
+                )
             }
         }
     }

@@ -42,7 +42,7 @@ fn main() -> anyhow::Result<()> {
         chapter.content = links::with_paths_for_outer_links(&path, &chapter.content);
     });
     book.build().context("cannot build the book")?;
-    println!("{page_count} pages in {}", folder.display());
+    println!("wrote {page_count} pages to {}", folder.display());
     Ok(())
 }
 
@@ -55,7 +55,10 @@ fn check_replaceable(folder: &Path) -> anyhow::Result<()> {
     };
     // mdBook writes this file into each book.
     if !is_empty && !folder.join(".nojekyll").exists() {
-        bail!("{} has other files; name a new folder", folder.display());
+        bail!(
+            "folder '{}' has files that are not part of a book; name a new or empty folder",
+            folder.display()
+        );
     }
     Ok(())
 }
@@ -69,7 +72,10 @@ mod tests {
     fn a_folder_with_other_files_is_refused() {
         let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
         let refused = check_replaceable(&sources).expect_err("it has main.rs");
-        assert!(refused.to_string().contains("has other files"), "{refused}");
+        assert!(
+            refused.to_string().contains("not part of a book"),
+            "{refused}"
+        );
         check_replaceable(&sources.join("none")).expect("it is new");
     }
 }

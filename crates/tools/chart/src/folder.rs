@@ -149,7 +149,7 @@ fn check_kind(path: &Path) -> Result<(), FolderError> {
     let is = match (fs::metadata(path), fs::symlink_metadata(path)) {
         (Ok(metadata), _) if metadata.is_dir() => return Ok(()),
         (Ok(_), _) => "a file",
-        (Err(_), Ok(_)) => "a symbolic link that leads nowhere",
+        (Err(_), Ok(_)) => "a symbolic link without a target",
         (Err(_), Err(_)) => return Ok(()),
     };
     let path = path.to_owned();
@@ -259,7 +259,7 @@ mod tests {
         let refused = Folder::claim(WRITER, place.path(), &names(&["index.html"]));
         let error = refused.expect_err("refused").to_string();
         assert!(
-            error.contains("is not empty") && error.contains("thesis.tex"),
+            error.contains("did not write") && error.contains("thesis.tex"),
             "{error}"
         );
         assert_eq!(there(place.path()), ["thesis.tex"]);
@@ -299,7 +299,8 @@ mod tests {
         ]);
         let error = failed.expect_err("no such folder").to_string();
         assert!(
-            error.contains("what a former run wrote is as it was") && error.contains("run again"),
+            error.contains("the files of the earlier run are unchanged")
+                && error.contains("run again"),
             "{error}"
         );
         drop(folder);
@@ -388,7 +389,10 @@ mod tests {
         assert!(matches!(error, FolderError::Io { .. }), "{error}");
         let link = place.path().join("link");
         std::os::unix::fs::symlink("nowhere", &link).expect("made");
-        for (path, told) in [(file, "is a file; name"), (link, "is a symbolic link that")] {
+        for (path, told) in [
+            (file, "is a file, not"),
+            (link, "is a symbolic link without"),
+        ] {
             let error = Folder::claim(WRITER, &path, &[]).expect_err("no folder");
             assert!(error.to_string().contains(told), "{error}");
         }

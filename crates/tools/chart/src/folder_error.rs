@@ -10,7 +10,10 @@ use crate::draft::DRAFT_NAME;
 #[non_exhaustive]
 pub enum FolderError {
     /// The path is not a folder.
-    #[error("{} is {is}; name a folder, new, empty or of a former run", path.display())]
+    #[error(
+        "'{}' is {is}, not a folder; name a new or empty folder, or one of an earlier run",
+        path.display()
+    )]
     NoFolder {
         /// Path that was given.
         path: PathBuf,
@@ -19,7 +22,7 @@ pub enum FolderError {
     },
     /// Another run uses the folder.
     #[error(
-        "another run is writing into folder {}; wait until it has ended, or name another folder",
+        "another run is writing to folder '{}'; wait until it ends, or name another folder",
         path.display()
     )]
     Busy {
@@ -28,8 +31,7 @@ pub enum FolderError {
     },
     /// The folder has another owner.
     #[error(
-        "folder {} is not empty, and `{writer}` did not write it (it has {}); name an empty \
-         or a new one",
+        "folder '{}' has a file that `{writer}` did not write ('{}'); name a new or empty folder",
         path.display(),
         crate::shown::text(found)
     )]
@@ -43,7 +45,7 @@ pub enum FolderError {
     },
     /// A file that no earlier run wrote would be overwritten.
     #[error(
-        "{} is in the way, and `{writer}` did not write it; move it, or name another folder",
+        "'{}' already exists and was not written by `{writer}`; move it, or name another folder",
         path.display()
     )]
     InTheWay {
@@ -54,7 +56,7 @@ pub enum FolderError {
     },
     /// The list of an earlier run names a file that no run writes.
     #[error(
-        "{} names '{}', which no run writes; name another folder",
+        "list '{}' is corrupted: '{}' is not a file that a run writes; name another folder",
         path.display(),
         crate::shown::text(line)
     )]
@@ -66,7 +68,7 @@ pub enum FolderError {
     },
     /// A file cannot be read, written or removed; the folder is unchanged.
     #[error(
-        "cannot write {}: {source}; see that the folder can be written, or name another one",
+        "cannot write '{}': {source}; check the folder's permissions, or name another folder",
         path.display()
     )]
     Io {
@@ -77,10 +79,10 @@ pub enum FolderError {
     },
     /// The results cannot be written.
     #[error(
-        "cannot write {}: {source}; nothing of this run is there{}; make room, or name another \
+        "cannot write '{}': {source}; no file of this run was kept{}; free space or name another \
          folder, and run again",
         path.display(),
-        if *has_former { ", and what a former run wrote is as it was" } else { "" }
+        if *has_former { ", and the files of the earlier run are unchanged" } else { "" }
     )]
     Unwritten {
         /// Path of the file or folder.
@@ -92,9 +94,9 @@ pub enum FolderError {
     },
     /// All files were written, but not all are in place.
     #[error(
-        "cannot put {} in its place: {source}; the folder has files of this run and of a former \
-         one, and those that are missing are in {DRAFT_NAME} in it: move them from there, or run \
-         again",
+        "cannot move '{}' into place: {source}; the folder has files of this run and of an earlier \
+         one, and the missing files are in its subfolder '{DRAFT_NAME}'; move them from there, or \
+         run again",
         path.display()
     )]
     HalfReplaced {

@@ -18,7 +18,7 @@ pub enum CountError {
     #[error("cannot start valgrind: {0}")]
     Start(#[source] io::Error),
     /// Valgrind, or the child under it, ended with an error.
-    #[error("valgrind ended with {status} on case {case}:\n{diagnostics}")]
+    #[error("valgrind failed on case '{case}' with {status}:\n{diagnostics}")]
     Failed {
         /// Case that was run.
         case: &'static str,
@@ -28,7 +28,7 @@ pub enum CountError {
         diagnostics: String,
     },
     /// The profile does not have callgrind's format.
-    #[error("callgrind's profile of case {case} has no usable {missing} line")]
+    #[error("callgrind profile of case '{case}' has no valid '{missing}' line")]
     Unreadable {
         /// Case that was run.
         case: &'static str,
@@ -36,7 +36,10 @@ pub enum CountError {
         missing: &'static str,
     },
     /// No instruction was collected: no function has the case's name.
-    #[error("case {case}: callgrind never entered `{function}`; was it inlined or renamed?")]
+    #[error(
+        "callgrind did not enter `{function}` of case '{case}'; check that the function exists and \
+         is not inlined"
+    )]
     NeverEntered {
         /// Case that was run.
         case: &'static str,

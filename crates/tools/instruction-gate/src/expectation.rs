@@ -27,7 +27,7 @@ pub type Expectations = BTreeMap<String, Expectation>;
 #[derive(Debug, thiserror::Error)]
 pub enum ExpectationError {
     /// The file could not be read or written.
-    #[error("cannot read or write {path}")]
+    #[error("cannot read or write '{path}'")]
     File {
         /// Path of the file.
         path: PathBuf,

@@ -38,11 +38,11 @@ struct Arguments {
 fn main() -> anyhow::Result<ExitCode> {
     let arguments = Arguments::parse();
     if let Some([name, operation_count]) = arguments.run_case_as_child.as_deref() {
-        let case = Case::named(name).with_context(|| format!("no case is named {name}"))?;
+        let case = Case::named(name).with_context(|| format!("unknown case '{name}'"))?;
         (case.run)(
             operation_count
                 .parse()
-                .context("the operation count is not a number")?,
+                .with_context(|| format!("invalid operation count '{operation_count}'"))?,
         );
         return Ok(ExitCode::SUCCESS);
     }
@@ -52,7 +52,7 @@ fn main() -> anyhow::Result<ExitCode> {
     }
     ensure!(
         !cfg!(debug_assertions),
-        "the expectations are for optimized builds: run with `cargo run --profile gate`"
+        "this build is not optimized, and the expectations are; run with `cargo run --profile gate`"
     );
     let measured = measure_all()?;
     let path = expectation::path();
@@ -65,7 +65,7 @@ fn main() -> anyhow::Result<ExitCode> {
         let new = expectation::blessed(&old, measured.iter().copied());
         expectation::write(&path, &new)?;
         print!("{}", Comparison::new(&old, measured));
-        println!("expected.toml now says what was measured");
+        println!("wrote the measurements to '{}'", path.display());
         return Ok(ExitCode::SUCCESS);
     }
     let comparison = Comparison::new(&expectation::read(&path)?, measured);
@@ -79,7 +79,7 @@ fn main() -> anyhow::Result<ExitCode> {
 
 /// Returns the name and the instructions per operation of every case.
 fn measure_all() -> anyhow::Result<Vec<(&'static str, f64)>> {
-    let executable = std::env::current_exe().context("where is this program?")?;
+    let executable = std::env::current_exe().context("cannot find the path of this executable")?;
     let measure = |case: &'static Case| {
         let instruction_count =
             callgrind::count_instructions(&executable, case, case.operation_count)?;

@@ -38,9 +38,9 @@ impl Outcome {
     fn remark(self) -> &'static str {
         match self {
             Outcome::Ok => "ok",
-            Outcome::Above => "ABOVE the tolerance: it got more expensive",
-            Outcome::Below => "BELOW the tolerance: it got cheaper, record it with --bless",
-            Outcome::Unexpected => "no expectation: record it with --bless",
+            Outcome::Above => "ABOVE the tolerance: more instructions",
+            Outcome::Below => "BELOW the tolerance: fewer instructions; record them with --bless",
+            Outcome::Unexpected => "no expectation; record one with --bless",
         }
     }
 }
@@ -125,7 +125,7 @@ impl fmt::Display for Comparison {
         for case in &self.gone {
             writeln!(
                 formatter,
-                "{case}: expected, but there is no such case; --bless drops it"
+                "{case}: unknown case in expected.toml; remove it with --bless"
             )?;
         }
         Ok(())
@@ -163,7 +163,7 @@ mod tests {
             (vec![("get", 110.0)], "ABOVE"),
             (vec![("get", 90.0)], "BELOW"),
             (vec![("get", 100.0), ("put", 1.0)], "no expectation"),
-            (vec![], "no such case"),
+            (vec![], "unknown case"),
         ] {
             let comparison = Comparison::new(&expectations, measured);
             assert!(!comparison.passes(), "{comparison}");

@@ -193,7 +193,7 @@ pub(crate) fn catch<R>(run: impl FnOnce() -> R) -> Result<R, Violation> {
     caught.map_err(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-        Violation::new("panic", text.unwrap_or("without words"))
+        Violation::new("panic", text.unwrap_or("panic without a message"))
     })
 }
 

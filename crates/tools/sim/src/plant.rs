@@ -348,7 +348,7 @@ impl fmt::Display for Plant {
 
 /// No planted bug has this name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is no bug that can be planted; `farleaf sim check --help` names those that are")]
+#[error("'{0}' is not a bug that can be planted; `farleaf sim check --help` lists them")]
 pub struct UnknownPlant(pub String);
 
 impl FromStr for Plant {

@@ -171,7 +171,7 @@ pub fn run(plan: &Plan, plant: Option<Plant>, keep_trace: bool) -> Verdict {
     }
     let ended = tasks.run(STEP_COUNT_MAX);
     if ended != ExecutorOutcome::Done {
-        let how = format!("somebody waits for ever: {ended:?}");
+        let how = format!("a task waits forever: {ended:?}");
         run_state.report_violation(Violation::new("progress", how));
     }
     tasks.abandon();

@@ -14,6 +14,9 @@ enum DependencyKind {
     Test,
 }
 
+/// Fix of a crate or a dependency that the table lacks.
+const PERMIT: &str = "add it in crates/tools/tidy/src/layers.rs";
+
 /// Checks every manifest in crates/ against the table, and the table against crates/.
 ///
 /// A crate of the table may be missing on disk only if it is not among the default members.
@@ -28,11 +31,13 @@ pub fn check(tree: &SourceTree, layers: &[Layer]) -> Vec<Violation> {
         let path = format!("crates/{folder}/Cargo.toml");
         let mut report = |message: String| violations.push(Violation::in_file(&path, message));
         let Ok(manifest) = text.parse::<Table>() else {
-            report("is not TOML".to_owned());
+            report("invalid TOML; correct it".to_owned());
             continue;
         };
         let Some(layer) = layers.iter().find(|layer| layer.folder == folder) else {
-            report(format!("{folder} is not in the table of layers"));
+            report(format!(
+                "crate '{folder}' is not in the table of layers; {PERMIT}"
+            ));
             continue;
         };
         let name = layer.name();
@@ -49,7 +54,9 @@ pub fn check(tree: &SourceTree, layers: &[Layer]) -> Vec<Violation> {
                     DependencyKind::Build => "dependency",
                     DependencyKind::Test => "dev-dependency",
                 };
-                report(format!("{name} may not have {used} as a {section}"));
+                report(format!(
+                    "'{name}' must not have '{used}' as a {section}; remove it, or {PERMIT}"
+                ));
             }
         }
     }
@@ -60,7 +67,7 @@ pub fn check(tree: &SourceTree, layers: &[Layer]) -> Vec<Violation> {
 pub fn check_architecture_names_crates(tree: &SourceTree, layers: &[Layer]) -> Vec<Violation> {
     const PATH: &str = "ARCHITECTURE.md";
     let Some(text) = tree.text(PATH) else {
-        return vec![Violation::in_file(PATH, "does not exist")];
+        return vec![Violation::in_file(PATH, "file does not exist; restore it")];
     };
     let is_package_character = |it: char| it.is_alphanumeric() || it == '-' || it == '_';
     let words: Vec<&str> = text.split(|it| !is_package_character(it)).collect();
@@ -71,7 +78,7 @@ pub fn check_architecture_names_crates(tree: &SourceTree, layers: &[Layer]) -> V
         .map(|layer| package_name(layer.name()));
     let unnamed = names.filter(|name| !words.contains(&name.as_str()));
     unnamed
-        .map(|name| Violation::in_file(PATH, format!("does not name {name}")))
+        .map(|name| Violation::in_file(PATH, format!("crate '{name}' is not named; add it")))
         .collect()
 }
 
@@ -86,7 +93,10 @@ pub fn check_architecture_diagram(tree: &SourceTree, layers: &[Layer]) -> Vec<Vi
     if has_it {
         return Vec::new();
     }
-    let message = format!("must show the crates as the table of layers has them:\n{wanted}");
+    let message = format!(
+        "diagram of the crates is missing or differs from the table of layers; replace it \
+         with:\n{wanted}"
+    );
     vec![Violation::in_file(PATH, message)]
 }
 
@@ -103,11 +113,18 @@ fn missing_crates(tree: &SourceTree, root: &Table, layers: &[Layer]) -> Vec<Viol
     let mut violations = Vec::new();
     for layer in layers {
         if is_default_member(layer) && !exists(layer) {
-            let message = format!("{} is a default member and does not exist", layer.folder);
+            let message = format!(
+                "default member 'crates/{}' does not exist; remove it from `default-members`",
+                layer.folder
+            );
             violations.push(Violation::in_file("Cargo.toml", message));
         }
         if layer.is_optional && is_default_member(layer) {
-            let message = format!("{} is optional and so no default member", layer.folder);
+            let message = format!(
+                "optional crate 'crates/{}' must not be a default member; remove it from \
+                 `default-members`",
+                layer.folder
+            );
             violations.push(Violation::in_file("Cargo.toml", message));
         }
     }
@@ -229,13 +246,17 @@ mod tests {
             let manifest = format!("[{section}]\nfarleaf-high.workspace = true");
             assert_eq!(
                 messages(&[(LOW, &manifest)]),
-                ["low may not have high as a dependency"]
+                [format!(
+                    "'low' must not have 'high' as a dependency; remove it, or {PERMIT}"
+                )]
             );
         }
         let manifest = "[dev-dependencies]\nfarleaf.workspace = true";
         assert_eq!(
             messages(&[(LOW, manifest)]),
-            ["low may not have farleaf as a dev-dependency"]
+            [format!(
+                "'low' must not have 'farleaf' as a dev-dependency; remove it, or {PERMIT}"
+            )]
         );
     }
 
@@ -245,7 +266,9 @@ mod tests {
         let manifest = "[dependencies]\nfarleaf-aid.workspace = true";
         assert_eq!(
             messages(&[(HIGH, manifest)]),
-            ["high may not have aid as a dependency"]
+            [format!(
+                "'high' must not have 'aid' as a dependency; remove it, or {PERMIT}"
+            )]
         );
     }
 
@@ -263,7 +286,12 @@ mod tests {
     #[test]
     fn crates_outside_the_table_and_missing_members_are_found() {
         let unknown = messages(&[("crates/odd/Cargo.toml", "")]);
-        assert_eq!(unknown, ["odd is not in the table of layers"]);
+        assert_eq!(
+            unknown,
+            [format!(
+                "crate 'odd' is not in the table of layers; {PERMIT}"
+            )]
+        );
         let root = "[workspace]\ndefault-members = [\"crates/low\", \"crates/aid\"]";
         let files = [
             ("Cargo.toml", root),
@@ -273,11 +301,12 @@ mod tests {
         assert_eq!(
             messages(&files),
             [
-                "low is a default member and does not exist",
-                "aid is optional and so no default member"
+                "default member 'crates/low' does not exist; remove it from `default-members`",
+                "optional crate 'crates/aid' must not be a default member; remove it from \
+                 `default-members`"
             ]
         );
-        assert_eq!(messages(&[(LOW, "[broken")]), ["is not TOML"]);
+        assert_eq!(messages(&[(LOW, "[broken")]), ["invalid TOML; correct it"]);
     }
 
     /// Promise: the architecture must name each crate by its whole name.

@@ -21,7 +21,9 @@ pub fn check(tree: &SourceTree) -> Vec<Violation> {
             for word in FORBIDDEN_WORDS {
                 if rust_text::has_word(&line.comment, word) || rust_text::has_word(&line.code, word)
                 {
-                    violations.push(Violation::in_line(path, line_index, format!("says {word}")));
+                    let message =
+                        format!("'{word}' marks unfinished work; finish it and remove the mark");
+                    violations.push(Violation::in_line(path, line_index, message));
                 }
             }
         }
@@ -37,7 +39,7 @@ pub fn check(tree: &SourceTree) -> Vec<Violation> {
             .into_iter()
             .find(|name| FORBIDDEN_MODULES.contains(name))
         {
-            violations.push(Violation::in_file(path, format!("a module named {name}")));
+            violations.push(Violation::in_file(path, module_message(name)));
         }
     }
     violations
@@ -46,12 +48,16 @@ pub fn check(tree: &SourceTree) -> Vec<Violation> {
 fn judge(pair: &[Token<'_>]) -> Option<String> {
     let (first, second) = (pair[0].text, pair[1].text);
     if second == "!" && FORBIDDEN_MACROS.contains(&first) {
-        Some(format!("uses {first}!"))
+        Some(format!("`{first}!` marks unfinished work; remove it"))
     } else if first == "mod" && FORBIDDEN_MODULES.contains(&second) {
-        Some(format!("a module named {second}"))
+        Some(module_message(second))
     } else {
         None
     }
+}
+
+fn module_message(name: &str) -> String {
+    format!("module name '{name}' has no meaning; name the module after its contents")
 }
 
 #[cfg(test)]
@@ -66,20 +72,32 @@ mod tests {
     /// Promise: each kind is found, also when it spans lines and as the name of a file or folder.
     #[test]
     fn leftovers_are_found() {
-        assert_eq!(messages("a.rs", "fn f() { todo!() }"), ["uses todo!"]);
+        assert_eq!(
+            messages("a.rs", "fn f() { todo!() }"),
+            ["`todo!` marks unfinished work; remove it"]
+        );
         assert_eq!(
             messages("a.rs", "std::unimplemented !(\"later\")"),
-            ["uses unimplemented!"]
+            ["`unimplemented!` marks unfinished work; remove it"]
         );
-        assert_eq!(messages("a.rs", "dbg!(x);"), ["uses dbg!"]);
-        assert_eq!(messages("a.rs", "// FIXME: slow"), ["says FIXME"]);
-        assert_eq!(messages("a.rs", "/* XXX */"), ["says XXX"]);
-        assert_eq!(messages("a.rs", "pub mod util;"), ["a module named util"]);
+        assert_eq!(
+            messages("a.rs", "dbg!(x);"),
+            ["`dbg!` marks unfinished work; remove it"]
+        );
+        assert_eq!(
+            messages("a.rs", "// FIXME: slow"),
+            ["'FIXME' marks unfinished work; finish it and remove the mark"]
+        );
+        assert_eq!(
+            messages("a.rs", "/* XXX */"),
+            ["'XXX' marks unfinished work; finish it and remove the mark"]
+        );
+        assert_eq!(messages("a.rs", "pub mod util;"), [module_message("util")]);
         assert_eq!(
             messages("tests/common/mod.rs", ""),
-            ["a module named common"]
+            [module_message("common")]
         );
-        assert_eq!(messages("src/utils.rs", ""), ["a module named utils"]);
+        assert_eq!(messages("src/utils.rs", ""), [module_message("utils")]);
     }
 
     /// Promise: the same words in other places are not reported.

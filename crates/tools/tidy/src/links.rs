@@ -23,7 +23,9 @@ pub fn check_targets(tree: &SourceTree) -> Vec<Violation> {
                 tree.text(&target).is_some() || tree.paths_below(&target).next().is_some()
             });
             if !exists {
-                let message = format!("links to {link}, which does not exist");
+                let message = format!(
+                    "link target '{link}' does not exist; correct the link or add the target"
+                );
                 violations.push(Violation::in_line(path, line_index, message));
             }
         }
@@ -41,7 +43,10 @@ pub fn check_summary(tree: &SourceTree) -> Vec<Violation> {
     tree.paths_below(DOCS_FOLDER)
         .filter(|path| extension(path) == Some("md") && *path != DOCS_SUMMARY)
         .filter(|path| !listed.contains(*path))
-        .map(|path| Violation::in_file(path, format!("{DOCS_SUMMARY} does not list it")))
+        .map(|path| {
+            let message = format!("page is missing from {DOCS_SUMMARY}; add a link to it there");
+            Violation::in_file(path, message)
+        })
         .collect()
 }
 
@@ -73,7 +78,11 @@ pub fn check_docs_are_reachable(tree: &SourceTree) -> Vec<Violation> {
     tree.paths_below(DOCS_FOLDER)
         // The configuration of the book is not a document.
         .filter(|path| !reached.contains(*path) && extension(path) != Some("toml"))
-        .map(|path| Violation::in_file(path, format!("no link leads to it from {DOCS_START}")))
+        .map(|path| {
+            let message =
+                format!("no chain of links from {DOCS_START} leads to this file; link to it");
+            Violation::in_file(path, message)
+        })
         .collect()
 }
 

@@ -14,7 +14,7 @@ pub fn check(tree: &SourceTree) -> Vec<Violation> {
         match text.parse::<Table>() {
             Ok(manifest) => violations
                 .extend(manifest_faults(folder, &manifest).map(|it| Violation::in_file(&path, it))),
-            Err(_) => violations.push(Violation::in_file(&path, "is not TOML")),
+            Err(_) => violations.push(Violation::in_file(&path, "invalid TOML; correct it")),
         }
         violations.extend(undocumented_roots(tree, folder));
     }
@@ -37,9 +37,9 @@ fn manifest_faults(folder: &str, manifest: &Table) -> impl Iterator<Item = Strin
     let named = package("name") == Some(name.as_str());
     let linted = lints == Some(true);
     let faults = [
-        (!described).then(|| "has no description".to_owned()),
-        (!named).then(|| format!("is not the package {name}")),
-        (!linted).then(|| "has no `[lints] workspace = true`".to_owned()),
+        (!described).then(|| "`description` is missing or empty; add one".to_owned()),
+        (!named).then(|| format!("package name does not match the folder; name it '{name}'")),
+        (!linted).then(|| "workspace lints are off; add `[lints] workspace = true`".to_owned()),
     ];
     faults.into_iter().flatten()
 }
@@ -54,12 +54,17 @@ fn undocumented_roots(tree: &SourceTree, folder: &str) -> Vec<Violation> {
         let folder = format!("crates/{folder}/src");
         return vec![Violation::in_file(
             &folder,
-            "has neither lib.rs nor main.rs",
+            "crate has neither lib.rs nor main.rs; add one",
         )];
     }
     roots
         .filter(|(_, text)| !text.trim_start().starts_with("//!"))
-        .map(|(path, _)| Violation::in_file(path, "does not start with //! documentation"))
+        .map(|(path, _)| {
+            Violation::in_file(
+                path,
+                "crate documentation is missing; begin the file with `//!`",
+            )
+        })
         .collect()
 }
 
@@ -91,14 +96,14 @@ mod tests {
     fn a_bare_manifest_is_found() {
         let root = [("crates/a/src/lib.rs", "//! A.")];
         let wanted = [
-            "has no description",
-            "is not the package farleaf-a",
-            "has no `[lints] workspace = true`",
+            "`description` is missing or empty; add one",
+            "package name does not match the folder; name it 'farleaf-a'",
+            "workspace lints are off; add `[lints] workspace = true`",
         ];
         assert_eq!(messages("", &root), wanted);
         let hollow = GOOD.replace("\"A\"", "\" \"").replace("= true", "= false");
         assert_eq!(messages(&hollow, &root), [wanted[0], wanted[2]]);
-        assert_eq!(messages("[broken", &root), ["is not TOML"]);
+        assert_eq!(messages("[broken", &root), ["invalid TOML; correct it"]);
     }
 
     /// Promise: a root without documentation, and a crate without a root, are found.
@@ -110,8 +115,11 @@ mod tests {
         ];
         assert_eq!(
             messages(GOOD, &bare),
-            ["does not start with //! documentation"]
+            ["crate documentation is missing; begin the file with `//!`"]
         );
-        assert_eq!(messages(GOOD, &[]), ["has neither lib.rs nor main.rs"]);
+        assert_eq!(
+            messages(GOOD, &[]),
+            ["crate has neither lib.rs nor main.rs; add one"]
+        );
     }
 }

@@ -42,7 +42,8 @@ pub fn check_doc_comments(tree: &SourceTree) -> Vec<Violation> {
             if let Some(doc) = doc.filter(|_| !was_doc) {
                 let first = doc.split_whitespace().next().unwrap_or_default();
                 if DANGLING_STARTS.contains(&first) {
-                    let message = format!("a doc comment begins with {first}: name its subject");
+                    let message =
+                        format!("a doc comment must not begin with '{first}'; name its subject");
                     violations.push(Violation::in_line(path, line_index, message));
                 }
             }
@@ -86,7 +87,10 @@ fn phrases_in(path: &str, line_index: usize, line: &str) -> Vec<Violation> {
         })
     };
     let found = BANNED_PHRASES.into_iter().filter(|it| is_whole(it));
-    let violation = |it| Violation::in_line(path, line_index, format!("says \"{it}\""));
+    let violation = |it| {
+        let message = format!("'{it}' is not plain English; use the term of the field");
+        Violation::in_line(path, line_index, message)
+    };
     found.map(violation).collect()
 }
 
@@ -106,7 +110,8 @@ pub fn check_paragraphs(tree: &SourceTree) -> Vec<Violation> {
             // A link or a command may be long, and cannot be broken.
             let width = without_quotes(line).chars().count();
             if width > LINE_WIDTH_MAX && !line.contains("](") {
-                let message = format!("is wider than {LINE_WIDTH_MAX} characters");
+                let message =
+                    format!("line has {width} characters, more than {LINE_WIDTH_MAX}; wrap it");
                 violations.push(Violation::in_line(path, line_index, message));
             }
             let goes_on = last_index.is_some_and(|last| last + 1 == line_index) && !is_item(line);
@@ -118,7 +123,8 @@ pub fn check_paragraphs(tree: &SourceTree) -> Vec<Violation> {
                 .count();
             last_index = Some(line_index);
             if word_count > PARAGRAPH_WORD_COUNT_MAX && before <= PARAGRAPH_WORD_COUNT_MAX {
-                let message = format!("a paragraph has more than {PARAGRAPH_WORD_COUNT_MAX} words");
+                let message =
+                    format!("paragraph has more than {PARAGRAPH_WORD_COUNT_MAX} words; split it");
                 violations.push(Violation::in_line(path, line_index, message));
             }
         }
@@ -168,7 +174,7 @@ mod tests {
             messages(found),
             [(
                 1,
-                "a doc comment begins with Of: name its subject".to_owned()
+                "a doc comment must not begin with 'Of'; name its subject".to_owned()
             )]
         );
     }
@@ -187,8 +193,14 @@ mod tests {
             ),
         ]);
         let wanted = [
-            (1, "says \"is told\"".to_owned()),
-            (6, "says \"mended\"".to_owned()),
+            (
+                1,
+                "'is told' is not plain English; use the term of the field".to_owned(),
+            ),
+            (
+                6,
+                "'mended' is not plain English; use the term of the field".to_owned(),
+            ),
         ];
         assert_eq!(messages(check_phrases(&tree)), wanted);
     }

@@ -23,7 +23,9 @@ pub fn check(tree: &SourceTree) -> Vec<Violation> {
                 let before = line[..start].trim_start().trim_start_matches("- ");
                 let is_definition = before == "**";
                 if is_definition && defined.insert((family, number), line_index).is_some() {
-                    let message = format!("defines {family}-{number} again");
+                    let message = format!(
+                        "rule {family}-{number} is defined twice; renumber or remove one of them"
+                    );
                     violations.push(Violation::in_line(document, line_index, message));
                 }
             }
@@ -37,7 +39,10 @@ pub fn check(tree: &SourceTree) -> Vec<Violation> {
             for (family, document) in FAMILIES {
                 for (_, number) in citations(line, family) {
                     if !defined.contains_key(&(family, number)) {
-                        let message = format!("cites {family}-{number}, which {document} lacks");
+                        let message = format!(
+                            "rule {family}-{number} is not defined in {document}; correct the \
+                             number or define the rule"
+                        );
                         violations.push(Violation::in_line(path, line_index, message));
                     }
                 }
@@ -82,9 +87,11 @@ mod tests {
                 .map(|it| it.message)
                 .collect::<Vec<_>>()
         };
-        let undefined = "cites LEAF-3, which docs/reference/leaf-protocol.md lacks";
+        let undefined = "rule LEAF-3 is not defined in docs/reference/leaf-protocol.md; correct \
+                         the number or define the rule";
         assert_eq!(found(rules), [undefined]);
         let twice = format!("{rules}**LEAF-2.** B.\n");
-        assert_eq!(found(&twice), ["defines LEAF-2 again", undefined]);
+        let again = "rule LEAF-2 is defined twice; renumber or remove one of them";
+        assert_eq!(found(&twice), [again, undefined]);
     }
 }

@@ -28,7 +28,10 @@ pub fn check(tree: &SourceTree) -> Vec<Violation> {
         let lines = rust_text::lines(text);
         for (other, line_index) in imported_layers(&rust_text::tokens(&lines)) {
             if other != *own {
-                let message = format!("search layer {own} imports search layer {other}");
+                let message = format!(
+                    "search layer '{own}' must not import search layer '{other}'; move the \
+                     shared code out of both"
+                );
                 violations.push(Violation::in_line(path, line_index, message));
             }
         }

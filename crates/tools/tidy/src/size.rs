@@ -30,7 +30,8 @@ fn files_longer_than(tree: &SourceTree, line_count_max: usize) -> Vec<Violation>
     for (path, text) in tree.files_with_extension("rs") {
         let line_count = text.lines().count();
         if line_count > line_count_max {
-            let message = format!("has {line_count} lines, more than {line_count_max}");
+            let message =
+                format!("file has {line_count} lines, more than {line_count_max}; split it");
             found.push(Violation::in_file(path, message));
         }
     }
@@ -54,7 +55,8 @@ pub fn check_lines(tree: &SourceTree) -> Vec<Violation> {
             let comment = line.trim_start().trim_start_matches(['/', '!']);
             let is_excused = is_literal || comment.trim_start().starts_with('|');
             if width > LINE_WIDTH_MAX && !is_excused {
-                let message = format!("is {width} characters wide, more than {LINE_WIDTH_MAX}");
+                let message =
+                    format!("line has {width} characters, more than {LINE_WIDTH_MAX}; wrap it");
                 violations.push(Violation::in_line(path, line_index, message));
             }
         }

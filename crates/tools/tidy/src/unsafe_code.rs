@@ -27,14 +27,15 @@ pub fn check(tree: &SourceTree) -> Vec<Violation> {
                 continue;
             }
             if !UNSAFE_PATHS.iter().any(|pattern| matches(pattern, path)) {
-                let message = "unsafe code outside the files that may hold it";
+                let message = "unsafe code is not permitted in this file; write safe code, or list \
+                               the file in UNSAFE_PATHS in crates/tools/tidy/src/unsafe_code.rs";
                 violations.push(Violation::in_line(path, token.line_index, message));
             }
             let needs_proof = tokens
                 .get(position + 1)
                 .is_some_and(|next| matches!(next.text, "{" | "impl"));
             if needs_proof && !has_proof(&lines, token.line_index) {
-                let message = "no SAFETY: in the comment right above";
+                let message = "unsafe code without a `SAFETY:` comment directly above; add a proof";
                 violations.push(Violation::in_line(path, token.line_index, message));
             }
         }
@@ -101,7 +102,7 @@ mod tests {
         ] {
             assert_eq!(
                 messages(ALLOWED, text),
-                ["no SAFETY: in the comment right above"],
+                ["unsafe code without a `SAFETY:` comment directly above; add a proof"],
                 "{text}"
             );
         }
@@ -133,7 +134,10 @@ mod tests {
             let found = messages("crates/memory/leaf/src/lib.rs", text);
             assert_eq!(
                 found,
-                ["unsafe code outside the files that may hold it"],
+                [
+                    "unsafe code is not permitted in this file; write safe code, or list the \
+                      file in UNSAFE_PATHS in crates/tools/tidy/src/unsafe_code.rs"
+                ],
                 "{text}"
             );
         }

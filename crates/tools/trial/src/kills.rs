@@ -22,7 +22,7 @@ fn kill_count() -> u64 {
     let (default, name) = COUNT;
     std::env::var(name).map_or(default, |text| {
         let count = text.parse();
-        count.unwrap_or_else(|error| panic!("{name} is '{text}': {error}"))
+        count.unwrap_or_else(|error| panic!("invalid value '{text}' of {name}: {error}"))
     })
 }
 
@@ -49,8 +49,8 @@ pub fn primaries(fleet: &mut ProcessCluster, table: &PersistentTable, trial: Tri
     away.sort();
     let (done_count, unknown_count) = (trial.done_count(), trial.unknown_count());
     eprintln!(
-        "{} kills: away {:?} (median), {:?} (longest); {done_count} operations done, \
-         {unknown_count} unknown",
+        "{} kills: unavailable for {:?} (median), {:?} (longest); {done_count} operations \
+         completed, {unknown_count} with unknown outcome",
         away.len(),
         away[away.len() / 2],
         away[away.len() - 1]
@@ -93,7 +93,7 @@ pub fn splits(fleet: &mut ProcessCluster, table: &PersistentTable, trial: Trial)
         fleet.wait_replicated(table, 3);
     });
     eprintln!(
-        "{} regions; {} operations done, {} unknown",
+        "{} regions; {} operations completed, {} with unknown outcome",
         fleet.view().regions_of(table.id()).len(),
         trial.done_count(),
         trial.unknown_count()

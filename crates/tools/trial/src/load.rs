@@ -191,7 +191,7 @@ impl Trial {
         assert!(is_expected, "{error}");
         assert!(
             self.course == AllowedErrors::Troubled,
-            "it is not done: {error}"
+            "operation failed: {error}"
         );
         self.refused_count.fetch_add(1, Ordering::Relaxed);
         thread::sleep(LOOK_PAUSE);

@@ -72,7 +72,7 @@ impl CuttableCoordinator {
         thread::sleep(UNREACHED);
         Err(CoordinatorError::Unavailable {
             name: "of the trial".to_owned(),
-            how: "the way is cut".to_owned(),
+            how: "the connection is cut".to_owned(),
         })
     }
 }

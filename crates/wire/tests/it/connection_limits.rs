@@ -53,7 +53,10 @@ fn one_too_many_is_told() {
     let mut three: Vec<_> = (0..3).map(|_| connect(&server)).collect();
     let error = Connection::connect(&address, &connect_options()).expect_err("no room");
     assert!(matches!(error, WireError::Refused { .. }), "{error}");
-    assert!(error.to_string().contains("as many connections"), "{error}");
+    assert!(
+        error.to_string().contains("limit on connections"),
+        "{error}"
+    );
     three.iter_mut().for_each(check);
     three.pop();
     let mut next = connect_when_there_is_room(&server);

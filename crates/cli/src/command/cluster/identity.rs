@@ -64,13 +64,16 @@ pub(super) fn identity_text(seen: &Seen) -> String {
             Some((fact, advice)) if !advised.insert(advice.to_owned()) => format!("{fact}."),
             _ => how,
         };
-        let _ = writeln!(text, "server {server} refuses these records: {how}");
+        let _ = writeln!(
+            text,
+            "server {server} rejects the coordinator's records: {how}"
+        );
     }
     for SeenOrphan { server, path, how } in &seen.orphans {
         let (path, how) = (escape(path.as_bytes()), escape(how.as_bytes()));
         let _ = writeln!(
             text,
-            "server {server} keeps {path}, which it does not use: {how}. It may be the only copy of \
+            "server {server} keeps {path}, but does not use it: {how}. It may be the only copy of \
              its data: do not delete it while a region is not served. To use it, stop the server, \
              move it back to `regions`, and start the server."
         );
@@ -83,22 +86,22 @@ pub(super) fn identity_lacks(seen: &Seen) -> Vec<String> {
     let mut lacks = Vec::new();
     if seen.cluster.is_some_and(ClusterId::is_legacy) {
         let how = "the cluster was created by an older version and has no 128-bit id, so its \
-                   servers serve nothing: `farleaf cluster adopt` gives it one";
+                   servers serve nothing (run `farleaf cluster adopt`)";
         lacks.push(how.to_owned());
     }
     match seen.refusals.len() {
         0 => {}
-        1 => lacks.push("1 server refuses the coordinator's records".to_owned()),
+        1 => lacks.push("1 server rejects the coordinator's records".to_owned()),
         count => lacks.push(format!(
-            "{} refuse the coordinator's records",
+            "{} reject the coordinator's records",
             counted(count, "server")
         )),
     }
     match seen.orphans.len() {
         0 => {}
-        1 => lacks.push("1 orphan is kept aside for an operator".to_owned()),
+        1 => lacks.push("1 orphaned directory is kept for an operator".to_owned()),
         count => lacks.push(format!(
-            "{} are kept aside for an operator",
+            "{} are kept for an operator",
             counted(count, "orphan")
         )),
     }

@@ -54,7 +54,7 @@ pub(super) fn mismatch_text(mismatch: &SeenMismatch) -> String {
     let sum = |of: &PartSum| format!("{} bytes with checksum {}", of.size_bytes, of.checksum);
     format!(
         "region {region}: checksum mismatch in {part}: the primary has {}, server {server} \
-         (replica {replica}) has {}; that replica is filled again from the primary",
+         (replica {replica}) has {}; that replica is rebuilt from the primary",
         sum(primary),
         sum(backup)
     )
@@ -88,13 +88,13 @@ mod tests {
         });
         let expected = "region 7: checksum mismatch in log segment 5: the primary has 2097152 \
                         bytes with checksum aaaaaaaaaaaaaaaa, server 3 (replica 12) has 0 bytes \
-                        with checksum 0000000000000000; that replica is filled again from the \
+                        with checksum 0000000000000000; that replica is rebuilt from the \
                         primary";
         assert_eq!(shown, expected);
     }
 
     /// Promise: a backup that differed from its primary is a problem until the primary stops
-    /// reporting it, and until then status does not report "all is whole".
+    /// reporting it, and until then status does not report "no problems found".
     #[test]
     fn a_mismatch_is_seen() {
         let mut region = RegionRecord::new(TableId(1), RegionId(7), Key(Vec::new()), None);

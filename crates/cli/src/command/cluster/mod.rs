@@ -207,8 +207,8 @@ fn accept_loss(opened: &Opened, nonce: StartNonce) -> anyhow::Result<Ending> {
     let accepted = refused.and_then(|()| starts::accept_lost_start(opened.coordinator(), nonce));
     accepted.map_err(|error| opened.told(error))?;
     print(format_args!(
-        "accepted the loss of {nonce} at the coordinator {}: servers that saw it use the older \
-         records from now on\n",
+        "accepted the loss of {nonce} at the coordinator {}: servers that saw it now use the older \
+         records\n",
         opened.address
     ))?;
     Ok(Ending::Done)
@@ -224,7 +224,7 @@ fn adopt(opened: &Opened) -> anyhow::Result<Ending> {
         .formerly
         .map_or_else(String::new, |it| it.to_string());
     print(format_args!(
-        "{formerly} is {} from now on; its servers take this id from {} by themselves\n",
+        "{formerly} is now {}; its servers adopt this id from {} automatically\n",
         record.cluster, opened.address
     ))?;
     Ok(Ending::Done)

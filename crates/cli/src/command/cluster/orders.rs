@@ -48,7 +48,7 @@ pub(super) fn move_replica(
     };
     order(opened, kind, patience)?;
     print(format_args!(
-        "{region} moves from {from} to {to}; `farleaf cluster status` shows when it is there\n"
+        "{region} moves from {from} to {to}; `farleaf cluster status` shows the progress\n"
     ))?;
     Ok(Ending::Done)
 }
@@ -67,8 +67,8 @@ pub(super) fn split(
     let found = regions.iter().find(|region| region.covers(&at.0));
     let region = found.map(|record| record.region).ok_or_else(|| {
         anyhow::anyhow!(
-            "no region of table '{name}' has the key {}; `farleaf cluster status --table {name}` \
-             shows those that it has",
+            "table '{name}' has no region with the key {}; see `farleaf cluster status --table \
+             {name}`",
             encoding.show(&at.0)
         )
     })?;
@@ -76,7 +76,7 @@ pub(super) fn split(
     let kind = AdminRequestKind::Split { table, region, at };
     order(opened, kind, patience)?;
     print(format_args!(
-        "{region} is split at {shown}; `farleaf cluster status` shows when it is done\n"
+        "{region} is split at {shown}; `farleaf cluster status` shows the progress\n"
     ))?;
     Ok(Ending::Done)
 }
@@ -101,7 +101,7 @@ pub(super) fn give_up(
     };
     order(opened, kind, patience)?;
     print(format_args!(
-        "{region} goes on without {}\n",
+        "{region} continues without {}\n",
         names.join(", ")
     ))?;
     Ok(Ending::Done)
@@ -120,8 +120,7 @@ fn find_region(
     let seen = view.regions.get(&region);
     if seen.is_none_or(|seen| seen.record.table != table) {
         return Err(anyhow::anyhow!(
-            "table '{name}' has no {region}; `farleaf cluster status --table {name}` shows those \
-             that it has"
+            "table '{name}' has no {region}; see `farleaf cluster status --table {name}`"
         ));
     }
     Ok((table, region))
@@ -132,8 +131,7 @@ fn check_server(opened: &Opened, view: &View, server: ServerId) -> anyhow::Resul
         return Ok(());
     }
     Err(anyhow::anyhow!(
-        "there is no {server} in the cluster at {}; `farleaf cluster status` shows those that \
-         there are",
+        "no {server} in the cluster at {}; see `farleaf cluster status`",
         opened.address
     ))
 }
@@ -154,13 +152,13 @@ fn order(
             Some(AdminReply::Begun) => return Ok(()),
             Some(AdminReply::Refused(why)) => {
                 return Err(anyhow::anyhow!(
-                    "the master refuses: {why}; nothing was changed"
+                    "the master rejected the request: {why}; nothing was changed"
                 ));
             }
             None if Instant::now() >= deadline => {
                 return Err(anyhow::anyhow!(
-                    "no master has answered within {} s: `farleaf cluster status` shows whether \
-                     there is one; what was asked for stays, and the next master looks at it",
+                    "no reply from a master within {} s; the request stays recorded, and the next \
+                     master processes it; see `farleaf cluster status`",
                     patience.timeout
                 ));
             }
@@ -176,8 +174,8 @@ pub(super) fn drain(opened: &Opened, server: u64, waits: bool) -> anyhow::Result
     drained.map_err(|error| opened.told(error))?;
     if !waits {
         print(format_args!(
-            "{server} is drained: what it has moves to others; `farleaf cluster status` shows when \
-             it has nothing\n"
+            "{server} is drained: its replicas move to other servers; `farleaf cluster status` \
+             shows the progress\n"
         ))?;
         return Ok(Ending::Done);
     }
@@ -191,13 +189,13 @@ fn wait_drained(opened: &Opened, server: ServerId) -> anyhow::Result<Ending> {
         let view = opened.view()?;
         if !view.drains.contains(&server) {
             return Err(anyhow::anyhow!(
-                "somebody has ended the drain of {server} meanwhile"
+                "the drain of {server} was canceled by another command"
             ));
         }
         let left_count = replica_count(&view, server);
         if left_count == 0 {
             print(format_args!(
-                "{server} has nothing any more, and can be stopped\n"
+                "{server} has no replicas left and can be stopped\n"
             ))?;
             return Ok(Ending::Done);
         }
@@ -216,7 +214,7 @@ fn wait_drained(opened: &Opened, server: ServerId) -> anyhow::Result<Ending> {
 /// Returns the reason why a drained server still has replicas.
 fn why_left(view: &View, server: ServerId) -> String {
     if view.master.is_none() {
-        return "there is no master, who would move them".to_owned();
+        return "no master is elected, so no replica moves".to_owned();
     }
     let waiting = plan(view, &PlanOptions::default()).waiting;
     let regions = view.regions.values().map(|seen| &seen.record);
@@ -230,9 +228,10 @@ fn why_left(view: &View, server: ServerId) -> String {
             let region = record.region;
             let waits = waiting.iter().find(|it| it.region == region);
             match (waits, &record.phase) {
-                (Some(waits), _) => format!("{region} waits for {}", waits.what),
+                (Some(waits), _) => format!("{region} needs {}", waits.what),
                 (None, Phase::Steady) => format!(
-                    "{region} is to move yet: a few do at once, and its primary has to be open"
+                    "{region} has not moved yet: only a few regions move at once, and its primary \
+                     must be open"
                 ),
                 (None, _) => format!("{region} is {}", phase_text(record)),
             }
@@ -256,6 +255,6 @@ pub(super) fn undrain(opened: &Opened, server: u64) -> anyhow::Result<Ending> {
     check_server(opened, &opened.view()?, server)?;
     let undrained = admin::set_drain(opened.coordinator(), server, false);
     undrained.map_err(|error| opened.told(error))?;
-    print(format_args!("{server} can have replicas\n"))?;
+    print(format_args!("{server} gets replicas again\n"))?;
     Ok(Ending::Done)
 }

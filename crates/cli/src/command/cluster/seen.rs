@@ -39,7 +39,7 @@ pub(super) struct Seen {
     pub(super) refusals: Vec<SeenRefusal>,
     /// Orphaned directories, which servers keep because nothing proves that they are garbage.
     pub(super) orphans: Vec<SeenOrphan>,
-    /// Problems of the cluster; if there are none, status prints "all is whole".
+    /// Problems of the cluster; if there are none, status prints "no problems found".
     pub(super) lacking: Vec<String>,
 }
 
@@ -217,7 +217,7 @@ impl Seen {
     pub(super) fn lacks(&self) -> Vec<String> {
         let mut lacking = Vec::new();
         if self.master.is_none() {
-            lacking.push("there is no master".to_owned());
+            lacking.push("no master is elected".to_owned());
         }
         let unserved = self.regions.iter().filter(|region| !region.is_served);
         let short = self.regions.iter().filter(|region| {
@@ -236,7 +236,7 @@ impl Seen {
             "is not served",
             "are not served",
         );
-        let lacks = "replicas that are in sync";
+        let lacks = "in-sync replicas";
         note(
             short.count(),
             "region",
@@ -249,14 +249,14 @@ impl Seen {
             .filter(|it| it.is_replica)
             .partition(|it| it.is_broken);
         let faulty: BTreeSet<u64> = faulty.into_iter().map(|it| it.region).collect();
-        let damaged = "damage that no replica can repair";
+        let damaged = "corruption that no replica can repair";
         note(
             faulty.len(),
             "region",
             &format!("has {damaged}"),
             &format!("have {damaged}"),
         );
-        let replaced = "damaged, and replaced from another one";
+        let replaced = "corrupted and being replaced from another one";
         note(
             broken.len(),
             "replica",
@@ -275,7 +275,12 @@ impl Seen {
         note(full.count(), "server", "has a full disk", "have full disks");
         let unreadable = "cannot be read";
         note(self.damaged.len(), "record", unreadable, unreadable);
-        note(self.waiting.len(), "region", "waits", "wait");
+        note(
+            self.waiting.len(),
+            "region",
+            "needs attention",
+            "need attention",
+        );
         lacking.extend(verified::lacking(&self.regions));
         lacking.extend(identity_lacks(self));
         lacking
@@ -406,7 +411,10 @@ fn trouble_of(view: &View, (region, replica): (&RegionRecord, Replica)) -> Optio
 pub(super) fn phase_text(region: &RegionRecord) -> String {
     let server = |number| {
         let replica = region.replicas().find(|it| it.number == number);
-        replica.map_or_else(|| "nobody".to_owned(), |it| it.server.0.to_string())
+        replica.map_or_else(
+            || "an unknown server".to_owned(),
+            |it| it.server.0.to_string(),
+        )
     };
     match &region.phase {
         Phase::Steady => "steady".to_owned(),
@@ -522,15 +530,16 @@ pub(super) mod tests {
         let (told, lacks) = seen([whole, broken, (true, false, false)]);
         assert_eq!(told, [(2, true)]);
         assert!(
-            lacks.contains("1 replica is damaged, and replaced from another one")
+            lacks.contains("1 replica is corrupted and being replaced from another one")
                 && !lacks.contains("no replica can repair"),
             "{lacks}"
         );
         let (told, lacks) = seen([faulty, broken, broken]);
         assert_eq!(told, [(1, false), (2, true), (3, true)]);
         assert!(
-            lacks
-                .contains("1 region has damage that no replica can repair; 2 replicas are damaged"),
+            lacks.contains(
+                "1 region has corruption that no replica can repair; 2 replicas are corrupted"
+            ),
             "{lacks}"
         );
     }

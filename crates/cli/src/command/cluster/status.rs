@@ -11,7 +11,7 @@ use super::mismatch::mismatch_text;
 use super::seen::{Fault, KeyShown, Seen, SeenRegion, SeenReplica, SeenRoom, SeenServer, Trouble};
 use super::verified;
 use crate::command::cluster_way::Opened;
-use crate::command::table_cluster;
+use crate::command::table_cluster::{self, counted};
 use crate::failure::Ending;
 use crate::output::{Lines, OutputFormat, grid, print};
 use farleaf_bench::quantity::{count, size};
@@ -79,11 +79,23 @@ fn text(seen: &Seen) -> String {
     }
     text += &identity_text(seen);
     for waits in &seen.waiting {
-        let _ = writeln!(text, "region {} waits for {}", waits.region, waits.what);
+        let is_unavailable = |it: &SeenRegion| it.number == waits.region && !it.is_served;
+        let state = if seen.regions.iter().any(is_unavailable) {
+            " unavailable:"
+        } else {
+            ""
+        };
+        let _ = writeln!(text, "region {}{state} needs {}", waits.region, waits.what);
     }
+    let up_count = seen.servers.iter().filter(|it| it.is_alive).count();
     let _ = match &seen.lacking[..] {
-        [] => writeln!(text, "all is whole"),
-        lacking => writeln!(text, "not whole: {}", lacking.join("; ")),
+        [] => writeln!(
+            text,
+            "no problems found: {} up, {} fully replicated",
+            counted(up_count, "server"),
+            counted(seen.regions.len(), "region")
+        ),
+        lacking => writeln!(text, "problems: {}", lacking.join("; ")),
     };
     text
 }
@@ -101,15 +113,15 @@ fn servers_text(servers: &[SeenServer]) -> String {
     ];
     let rows = servers.iter().map(|server| {
         let mut state = match (server.is_alive, server.is_drained) {
-            (true, false) => "alive",
-            (true, true) => "alive, drained",
-            (false, false) => "gone",
-            (false, true) => "gone, drained",
+            (true, false) => "up",
+            (true, true) => "up, drained",
+            (false, false) => "down",
+            (false, true) => "down, drained",
         }
         .to_owned();
         state += match server.room {
             Some(SeenRoom::Full) => ", disk full",
-            Some(SeenRoom::Low) => ", low on room",
+            Some(SeenRoom::Low) => ", low on space",
             Some(SeenRoom::Enough) | None => "",
         };
         [
@@ -142,12 +154,12 @@ fn room_text(server: &SeenServer) -> Option<String> {
     let least = server.low_below_bytes.map_or_else(String::new, size);
     match server.room? {
         SeenRoom::Full => Some(format!(
-            "the disk of server {number} is full: {free} is free; make room on it, or enlarge it: \
-             what it has goes on then by itself, and it gets replicas again when {least} is free"
+            "the disk of server {number} is full: {free} is free; free space on it, or enlarge it: \
+             its replicas then continue automatically, and it gets new ones when {least} is free"
         )),
         SeenRoom::Low => Some(format!(
-            "server {number} is low on room: {free} is free; it gets no more replicas until \
-             {least} is"
+            "server {number} is low on disk space: {free} is free; it gets no new replicas until \
+             {least} is free"
         )),
         SeenRoom::Enough => None,
     }
@@ -165,18 +177,19 @@ fn fault_text(fault: &Fault) -> String {
     let how = escape(how.as_bytes());
     if *is_broken {
         format!(
-            "region {region} is damaged on server {server}: {how}; that replica has given up, and is \
-             replaced from another one"
+            "region {region} is corrupted on server {server}: {how}; that replica has stopped and \
+             is being replaced from another one"
         )
     } else if *is_replica {
         format!(
-            "region {region} is damaged on server {server}: {how}; what is whole is served, and no \
-             other replica is without it: if a copy of that directory is elsewhere, stop the server, \
-             put it there, and start it again; else write anew what cannot be read by `farleaf load` \
-             (`put` and `del` look at what is there)"
+            "region {region} is corrupted on server {server}: {how}; the intact records are \
+             served, but no other replica can repair the others: if you have a copy of that \
+             directory, stop the server, restore the directory, and start the server again; \
+             otherwise write the unreadable records again with `farleaf load` (`put` and `del` \
+             read the old value)"
         )
     } else {
-        format!("a copy of region {region} that server {server} had is kept, and not used: {how}")
+        format!("server {server} keeps a copy of region {region}, but does not use it: {how}")
     }
 }
 
@@ -220,14 +233,14 @@ fn replica_text(replica: &SeenReplica, is_served: bool) -> String {
         } => " (restarted)",
         SeenReplica {
             is_alive: false, ..
-        } => " (gone)",
+        } => " (down)",
         SeenReplica {
             trouble: Some(Trouble::Broken),
             ..
         } => " (broken)",
         SeenReplica {
             is_in_sync: false, ..
-        } => " (filling)",
+        } => " (catching up)",
         _ if !is_served => " (opening)",
         _ => "",
     };
@@ -274,10 +287,13 @@ mod tests {
         ];
         let view = View::of(Revision(3), &entries);
         let text = text(&Seen::new(&view, "tcp:h:1", None));
-        let newer = "the record cluster has format version 3, and this program knows version 2: a \
-                     newer program has written it; use that program here, too\n";
+        let newer = "the record 'cluster' has format version 3, but this version of Farleaf \
+                     supports up to 2: a newer version has written it; use that version here, too\n";
         assert!(text.contains(newer), "{text}");
-        assert!(text.contains("the record ids is damaged: EOF"), "{text}");
+        assert!(
+            text.contains("the record 'ids' is corrupted: EOF"),
+            "{text}"
+        );
         assert!(text.contains("2 records cannot be read"), "{text}");
     }
 
@@ -289,17 +305,21 @@ mod tests {
             server: 3,
             is_replica,
             is_broken,
-            how: "block 0 of tree 9 is damaged: why (byte 4096 of d/trees)".to_owned(),
+            how: "block 0 of tree 9 is corrupted: why (byte 4096 of d/trees)".to_owned(),
         };
         let told = fault_text(&fault(true, false));
-        assert!(told.starts_with("region 7 is damaged on server 3: block 0 of tree 9 is damaged"));
-        assert!(told.contains("(byte 4096 of d/trees)") && told.contains("put it there"));
+        assert!(
+            told.starts_with("region 7 is corrupted on server 3: block 0 of tree 9 is corrupted")
+        );
+        assert!(told.contains("(byte 4096 of d/trees)") && told.contains("restore the directory"));
         let told = fault_text(&fault(true, true));
-        assert!(told.starts_with("region 7 is damaged on server 3: block 0 of tree 9 is damaged"));
-        assert!(told.ends_with("that replica has given up, and is replaced from another one"));
+        assert!(
+            told.starts_with("region 7 is corrupted on server 3: block 0 of tree 9 is corrupted")
+        );
+        assert!(told.ends_with("is being replaced from another one"));
         let told = fault_text(&fault(false, false));
         assert!(
-            told.starts_with("a copy of region 7 that server 3 had is kept"),
+            told.starts_with("server 3 keeps a copy of region 7"),
             "{told}"
         );
     }
@@ -319,11 +339,11 @@ mod tests {
         assert_eq!(replica_text(&whole, false), "3 (opening)");
         let mut told = whole;
         told.is_in_sync = false;
-        assert_eq!(replica_text(&told, false), "3 (filling)");
+        assert_eq!(replica_text(&told, false), "3 (catching up)");
         told.trouble = Some(Trouble::Broken);
         assert_eq!(replica_text(&told, false), "3 (broken)");
         told.is_alive = false;
-        assert_eq!(replica_text(&told, false), "3 (gone)");
+        assert_eq!(replica_text(&told, false), "3 (down)");
         told.trouble = Some(Trouble::Restarted);
         assert_eq!(replica_text(&told, false), "3 (restarted)");
     }
@@ -354,12 +374,14 @@ mod tests {
         assert_eq!(free_text(&enough), "20 MiB of 60 MiB");
         assert_eq!(free_text(&server(None, None)), "-");
         let low = room_text(&server(Some(8 << 20), Some(SeenRoom::Low)));
-        let told = "server 3 is low on room: 8 MiB of 60 MiB is free; it gets no more replicas \
-                    until 15 MiB is";
+        let told = "server 3 is low on disk space: 8 MiB of 60 MiB is free; it gets no new \
+                    replicas until 15 MiB is free";
         assert_eq!(low.as_deref(), Some(told));
         let full = server(Some(0), Some(SeenRoom::Full));
         let told = room_text(&full).expect("it is full");
-        assert!(told.starts_with("the disk of server 3 is full: 0 B of 60 MiB is free; make room"));
-        assert!(servers_text(&[full]).contains("alive, disk full"));
+        assert!(
+            told.starts_with("the disk of server 3 is full: 0 B of 60 MiB is free; free space")
+        );
+        assert!(servers_text(&[full]).contains("up, disk full"));
     }
 }

@@ -71,7 +71,8 @@ fn load_at_once(
     let told = match error.kind() {
         ErrorKind::ByteLoad(ByteLoadError::TableNotEmpty) => return Ok(false),
         ErrorKind::Fabric(_) => {
-            "the load was cut off: all records are in the table, or none; `farleaf stats` tells which"
+            "the load was interrupted: either all records are in the table, or none; check with \
+             `farleaf stats`"
                 .to_owned()
         }
         ErrorKind::TableDropped { .. } => "nothing was loaded".to_owned(),

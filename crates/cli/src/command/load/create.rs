@@ -71,7 +71,7 @@ fn as_wanted<T>(
         }
         _ => {}
     }
-    let hint = "nothing was loaded; leave out --create to load into the table as it is";
+    let hint = "nothing was loaded; leave out --create to load into the existing table";
     Err(anyhow::Error::new(error).context(hint))
 }
 
@@ -143,8 +143,8 @@ fn open_parts_as(
         return Ok(Some(Target::existing(WordTable::Parts(table), name)));
     }
     Err(anyhow::anyhow!(
-        "nothing was loaded; leave out --create to load into the table as it is: there is a table \
-         '{name}' already, with other options, or other bounds: its own are {}",
+        "nothing was loaded: table '{name}' already exists with other options or other bounds (its \
+         bounds are {}); leave out --create to load into the existing table",
         bounds_text(&info.bounds)
     ))
 }

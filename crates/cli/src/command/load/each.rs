@@ -129,8 +129,8 @@ impl<R: InOrder + ?Sized> Writing<'_, R> {
         let tell_waiting = |written_count: usize| {
             let key = self.records.shown_key(written_count).unwrap_or_default();
             tracing::warn!(
-                "waiting at key {key} of table '{}' for another client, which holds its leaf: is \
-                 one of them stopped?",
+                "waiting at key {key} of table '{}' for a leaf lock of another client; check \
+                 whether a client is stopped",
                 self.name
             );
         };
@@ -150,8 +150,8 @@ impl<R: InOrder + ?Sized> Writing<'_, R> {
             .map(|last| self.records.shown_key(last));
         let which = which_are_written(last.flatten(), self.records.shown_key(written));
         stopped.why.context(format!(
-            "only {} of {} records of {} were written into table '{}' ({which}); loading the file \
-             again begins with the first",
+            "only {} of {} records of {} were written into table '{}' ({which}); load the file \
+             again, which starts from the first record",
             count(written as u64),
             count(all as u64),
             self.source,
@@ -162,8 +162,8 @@ impl<R: InOrder + ?Sized> Writing<'_, R> {
 
 fn which_are_written(last: Option<impl Display>, next: Option<impl Display>) -> String {
     match (last, next) {
-        (Some(last), Some(next)) => format!("the keys up to {last} were, {next} perhaps"),
-        (None, Some(next)) => format!("key {next} perhaps was"),
+        (Some(last), Some(next)) => format!("the keys up to {last}, and possibly {next}"),
+        (None, Some(next)) => format!("and possibly key {next}"),
         (_, None) => "all of them".to_owned(),
     }
 }
@@ -202,16 +202,16 @@ mod tests {
         let half = told(2, &words[..]);
         assert!(half.contains("only 2 of 4 records of stdin"), "{half}");
         assert!(
-            half.contains("(the keys up to 2 were, 3 perhaps)"),
+            half.contains("(the keys up to 2, and possibly 3)"),
             "{half}"
         );
         assert!(
-            half.contains("begins with the first: the table 't' was dropped"),
+            half.contains("starts from the first record: the table 't' was dropped"),
             "{half}"
         );
         let none = told(0, &words[..]);
         assert!(none.contains("only 0 of 4 records of stdin"), "{none}");
-        assert!(none.contains("(key 1 perhaps was)"), "{none}");
+        assert!(none.contains("(and possibly key 1)"), "{none}");
     }
 
     /// Promise: keys of bytes are printed without control characters, and truncated when long.
@@ -222,7 +222,7 @@ mod tests {
         let mut input = Input::open(&source, &ProgressBar::hidden()).expect("open");
         let strings = StringRecords::read(&mut input, FileFormat::Tsv).expect("records");
         let half = told(1, &strings);
-        let shown = format!("(the keys up to 'a\\n' were, '{}...' perhaps)", &long[..64]);
+        let shown = format!("(the keys up to 'a\\n', and possibly '{}...')", &long[..64]);
         assert!(half.contains(&shown), "{half}");
     }
 }

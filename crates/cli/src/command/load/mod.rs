@@ -81,8 +81,8 @@ impl LoadArguments {
         match (self.format, encoding.given()) {
             (FileFormat::Json, Some(option)) if !self.persistent.has_split_keys() => {
                 Err(BadArgument(format!(
-                    "{option} cannot be used with --format json, where the names key_hex and value_hex \
-                 say it; leave it out"
+                    "{option} cannot be used with --format json, which has the fields key_hex and \
+                     value_hex; leave it out"
                 )))
             }
             _ if self.raw => Ok(FileFormat::RawTsv),
@@ -117,7 +117,7 @@ impl<T> Target<T> {
     fn nothing_loaded(&self) -> String {
         let name = &self.name;
         if self.is_new {
-            format!("nothing was loaded, and table '{name}', which --create made, stays")
+            format!("nothing was loaded; the new table '{name}' remains")
         } else {
             "nothing was loaded".to_owned()
         }
@@ -206,8 +206,8 @@ fn read_with(
         if is_guess {
             let (kind, other) = (kind.name(), other.name());
             format!(
-                "nothing was loaded (taken for records of {kind}, as its first line is; --kind \
-                 {other} takes it for {other})"
+                "nothing was loaded (the first line was detected as a record of {kind}; to load \
+                 {other}, use --kind {other})"
             )
         } else {
             "nothing was loaded".to_owned()
@@ -276,7 +276,7 @@ fn load_into(
             bytes::load(source, session, &target, records)
         }
         _ => Err(anyhow::anyhow!(
-            "nothing was loaded: table '{name}' was dropped and made again with another kind while \
+            "nothing was loaded: table '{name}' was dropped and recreated with another kind while \
              {source} was read; load it again"
         )),
     }
@@ -305,7 +305,7 @@ fn hint_at_create(error: Error, name: &str) -> anyhow::Error {
     let error = anyhow::Error::new(error);
     if is_missing {
         error.context(format!(
-            "nothing was loaded (--create makes table '{name}')"
+            "nothing was loaded (--create creates table '{name}')"
         ))
     } else {
         error.context("nothing was loaded")

@@ -68,7 +68,7 @@ fn hint_at_create(opened: &Opened, error: ClientError, name: &str) -> anyhow::Er
     let error = opened.told(error);
     if is_missing {
         error.context(format!(
-            "nothing was loaded (--create makes table '{name}')"
+            "nothing was loaded (--create creates table '{name}')"
         ))
     } else {
         error.context("nothing was loaded")
@@ -92,8 +92,8 @@ fn create(
     let table = table.map_err(|error| opened.told(error).context("nothing was loaded"))?;
     if table.replica_count() != options.replica_count {
         return Err(anyhow::anyhow!(
-            "nothing was loaded: there is a table '{name}' already, with {} replicas and not {}; \
-             leave out --create to load into the table as it is",
+            "nothing was loaded: table '{name}' already exists with {} replicas, not {}; leave out \
+             --create to load into the existing table",
             table.replica_count(),
             options.replica_count
         ));
@@ -139,8 +139,7 @@ impl Loading<'_> {
         let tell_waiting = |written_count: usize| {
             let key = self.records.shown_key(written_count).unwrap_or_default();
             tracing::warn!(
-                "waiting at key {key} of table '{}' for a server: `farleaf cluster status` shows \
-                 whether one is missing",
+                "waiting at key {key} of table '{}' for a server; see `farleaf cluster status`",
                 self.table.name()
             );
         };
@@ -171,12 +170,12 @@ impl Loading<'_> {
         let last = written_count.checked_sub(1);
         let last = last.and_then(|last| self.records.shown_key(last));
         let which = match last {
-            Some(last) => format!("the keys up to {last}, and perhaps some behind"),
-            None => "perhaps some were all the same".to_owned(),
+            Some(last) => format!("the keys up to {last}, and possibly some after it"),
+            None => "possibly more".to_owned(),
         };
         why.context(format!(
-            "only {} of {} records of {} are known to be written into table '{}' ({which}); \
-             loading the file again begins with the first",
+            "only {} of {} records of {} are known to be written into table '{}' ({which}); load \
+             the file again, which starts from the first record",
             count(written_count as u64),
             count(self.records.count() as u64),
             self.source,

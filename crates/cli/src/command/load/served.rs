@@ -13,11 +13,12 @@ pub(super) fn check_pool_served(pool: &Pool) -> anyhow::Result<()> {
                 ErrorKind::Control(ControlError::Silent { .. })
             ) =>
         {
-            tracing::warn!("what was written is lost if the memory node ends: {error}");
+            tracing::warn!("the written records are lost if the memory node stops: {error}");
             Ok(())
         }
         probe => probe.map(drop).context(
-            "the memory node ended meanwhile, and what was written is gone with its memory",
+            "the memory node stopped during the load, and the written records were lost with its \
+             memory",
         ),
     }
 }

@@ -84,12 +84,13 @@ fn load_at_once(
     let told = match error.kind_in_pool() {
         ErrorKind::Load(LoadError::TableNotEmpty) => return Ok(false),
         ErrorKind::Fabric(_) if matches!(table, WordTable::Parts(_)) => {
-            "the load was cut off: of that part, all records are in the table or none, and those \
-             behind it are as they were; `farleaf stats` tells which"
+            "the load was interrupted: that part has either all its records or none, and the parts \
+             after it are unchanged; check with `farleaf stats`"
                 .to_owned()
         }
         ErrorKind::Fabric(_) => {
-            "the load was cut off: all records are in the table, or none; `farleaf stats` tells which"
+            "the load was interrupted: either all records are in the table, or none; check with \
+             `farleaf stats`"
                 .to_owned()
         }
         ErrorKind::TableDropped { .. } => "nothing was loaded".to_owned(),

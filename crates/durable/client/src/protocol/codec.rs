@@ -36,7 +36,7 @@ impl<'b> Reader<'b> {
     fn take(&mut self, size_bytes: usize) -> Result<&'b [u8], Malformed> {
         let (taken, rest) = self.0.split_at_checked(size_bytes).ok_or_else(|| {
             Malformed(format!(
-                "{size_bytes} bytes are to follow, and {} do",
+                "expected {size_bytes} more bytes, found {}",
                 self.0.len()
             ))
         })?;
@@ -52,7 +52,7 @@ impl<'b> Reader<'b> {
         match self.u8()? {
             0 => Ok(false),
             1 => Ok(true),
-            other => Err(Malformed(format!("a flag is {other}"))),
+            other => Err(Malformed(format!("invalid flag {other}: expected 0 or 1"))),
         }
     }
 
@@ -89,6 +89,9 @@ impl<'b> Reader<'b> {
         if self.0.is_empty() {
             return Ok(());
         }
-        Err(Malformed(format!("{} bytes are left over", self.0.len())))
+        Err(Malformed(format!(
+            "{} unexpected bytes at the end",
+            self.0.len()
+        )))
     }
 }

@@ -101,7 +101,9 @@ impl<'b> Reply<'b> {
         let mut reader = Reader(bytes);
         let (status, code) = (reader.u8()?, reader.u8()?);
         if (reader.u8()?, reader.u8()?) != (0, 0) {
-            return Err(Malformed("a reply's spare bytes are not 0".to_owned()));
+            return Err(Malformed(
+                "reserved bytes of the reply are not 0".to_owned(),
+            ));
         }
         let count = reader.u32()?;
         let text = || String::from_utf8_lossy(reader.0).into_owned();
@@ -120,7 +122,7 @@ impl<'b> Reply<'b> {
             },
             _ => {
                 return Err(Malformed(format!(
-                    "there is no reply {status} with the code {code}"
+                    "unknown reply status {status} with code {code}"
                 )));
             }
         };

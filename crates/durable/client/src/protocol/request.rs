@@ -195,7 +195,7 @@ fn check_key(key: &[u8]) -> Result<&[u8], Malformed> {
         return Ok(key);
     }
     Err(Malformed(format!(
-        "a key has {} bytes, and can have {KEY_SIZE_BYTES_MAX}",
+        "the key has {} bytes; the limit is {KEY_SIZE_BYTES_MAX}",
         key.len()
     )))
 }
@@ -203,7 +203,7 @@ fn check_key(key: &[u8]) -> Result<&[u8], Malformed> {
 fn check_value(value: Option<&[u8]>) -> Result<Option<&[u8]>, Malformed> {
     match value {
         Some(value) if value.len() > VALUE_SIZE_BYTES_MAX => Err(Malformed(format!(
-            "a value has {} bytes, and can have {VALUE_SIZE_BYTES_MAX}",
+            "the value has {} bytes; the limit is {VALUE_SIZE_BYTES_MAX}",
             value.len()
         ))),
         other => Ok(other),
@@ -219,23 +219,23 @@ impl<'b> Request<'b> {
         let mut reader = Reader(bytes);
         let (tag, version) = (reader.u8()?, reader.u8()?);
         if tag != TAG {
-            return Err(Malformed(format!("the tag {tag} is no client's")));
+            return Err(Malformed(format!("unknown request tag {tag}")));
         }
         if version != VERSION {
             return Err(Malformed(format!(
-                "the request is of version {version}, and this server knows version {VERSION}: \
+                "the request has version {version}, but this server supports version {VERSION}; \
                  use a client and a server of the same version"
             )));
         }
         let operation = reader.u8()?;
         let flags = reader.u8()?;
         if flags & !(DURABLE | ONE_ENOUGH) != 0 {
-            return Err(Malformed(format!("there are no flags {flags}")));
+            return Err(Malformed(format!("unknown request flags {flags}")));
         }
         let count = reader.u32()?;
         if count > COUNT_MAX {
             return Err(Malformed(format!(
-                "{count} records are asked for at once, and {COUNT_MAX} can be"
+                "the request is for {count} records; the limit is {COUNT_MAX}"
             )));
         }
         let header = Header {
@@ -283,7 +283,7 @@ fn decode_body<'b>(
                 (1, None) => Condition::Absent,
                 (2, None) => Condition::Present,
                 (3, Some(expected)) => Condition::Equals(expected),
-                _ => return Err(Malformed(format!("there is no condition {kind} like this"))),
+                _ => return Err(Malformed(format!("invalid condition {kind}"))),
             };
             Body::Exchange {
                 key,
@@ -310,7 +310,7 @@ fn decode_body<'b>(
                 count_max: count,
             }
         }
-        other => return Err(Malformed(format!("there is no operation {other}"))),
+        other => return Err(Malformed(format!("unknown or invalid operation {other}"))),
     })
 }
 

@@ -10,7 +10,7 @@ use crate::ids::RegionId;
 use crate::record::{IDS_KEY, Ids};
 
 /// Reason why a copy without a record is kept.
-pub(super) const NEVER_ASSIGNED: &str = "the coordinator has never heard of this region";
+pub(super) const NEVER_ASSIGNED: &str = "the region is unknown to the coordinator";
 
 /// The coordinator's assigned region numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,7 +64,7 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
             Ok(Some(seen)) => AssignedNumbers::Known(Arc::new(seen.record)),
             Ok(None) => AssignedNumbers::Unknown,
             Err(error) => {
-                tracing::debug!(%error, "nobody says which regions there were");
+                tracing::debug!(%error, "cannot read the assigned region numbers");
                 AssignedNumbers::Unknown
             }
         }

@@ -228,7 +228,7 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
         }
         self.accepted_loss_count = count;
         tracing::warn!(
-            "{} closes its replicas and registers anew, because the loss of newer records was \
+            "{} closes its replicas and registers again, because the loss of newer records was \
              accepted",
             self.options.server
         );
@@ -257,7 +257,7 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
         match starts::note_refusal(inner, self.options.server, refused) {
             Ok(()) => self.is_refusal_recorded = Some(is_refused),
             Err(error) => {
-                tracing::debug!(%error, "cannot record that this server refuses the coordinator");
+                tracing::debug!(%error, "cannot record that this server refuses the records");
             }
         }
     }
@@ -335,10 +335,7 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
                 let lease = record.lease_ms.map(Duration::from_millis);
                 (record.address, lease.unwrap_or(own_lease))
             }
-            Err(error) => (
-                format!("an address that cannot be read ({error})"),
-                own_lease,
-            ),
+            Err(error) => (format!("an unreadable address ({error})"), own_lease),
         };
         // The registration may be of this server's former life, with a longer lease than the
         // current one.
@@ -352,9 +349,9 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
         let life = Life(other_holder.since);
         if self.logged_holder != Some(life) {
             tracing::warn!(
-                "{server} waits: one of this number has registered at {address}, in {life}; if it \
-                 was this one before it ended, its lease is over within {} s; if it is another \
-                 one, stop one of the two",
+                "{server} is waiting: a server with this number is registered at {address}, in \
+                 {life}; if that is an earlier run of this server, its lease ends within {} s; if \
+                 it is another server, stop one of the two",
                 lease.as_secs_f32()
             );
             self.logged_holder = Some(life);
@@ -372,7 +369,9 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
         self.found = self.host.copies();
         let unusable_count = self.found.unusable.len();
         if unusable_count > UNUSABLE_COUNT_MAX {
-            tracing::error!("of {unusable_count} copies that cannot be used, not all are reported");
+            tracing::error!(
+                "{unusable_count} copies cannot be used; only {UNUSABLE_COUNT_MAX} are reported"
+            );
             self.found.unusable.truncate(UNUSABLE_COUNT_MAX);
         }
         for unusable in &mut self.found.unusable {

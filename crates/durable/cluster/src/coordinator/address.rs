@@ -22,8 +22,8 @@ pub enum CoordinatorAddress {
 /// Error for a text that is not an address of a coordinator.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error(
-    "'{text}' is no address of a coordinator: take 'tcp:HOST:PORT', 'etcd:HOST:PORT[,HOST:PORT...]' \
-     or 'dir:PATH' ({why})"
+    "'{text}' is not a valid coordinator address: {why}; use 'tcp:HOST:PORT', \
+     'etcd:HOST:PORT[,HOST:PORT...]' or 'dir:PATH'"
 )]
 pub struct CoordinatorAddressError {
     /// The text.
@@ -54,33 +54,31 @@ impl FromStr for CoordinatorAddress {
     type Err = CoordinatorAddressError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        const PLACE: &str =
-            "HOST:PORT, with a port from 1 to 65535 and an IPv6 address in brackets";
+        const PLACE: &str = "HOST:PORT with a port from 1 to 65535 and an IPv6 address in brackets";
         let wrong = |why: String| CoordinatorAddressError {
             text: text.to_owned(),
             why,
         };
         let Some((kind, place)) = text.split_once(':') else {
-            return Err(wrong("it has no ':'".to_owned()));
+            return Err(wrong("missing ':'".to_owned()));
         };
         match kind {
             "tcp" if is_host_and_port(place) => Ok(Self::Served(place.to_owned())),
-            "tcp" => Err(wrong(format!("after 'tcp:' comes {PLACE}"))),
+            "tcp" => Err(wrong(format!("expected 'tcp:' and {PLACE}"))),
             "etcd" => {
                 let members: Vec<_> = place.split(',').map(str::to_owned).collect();
                 match members.iter().find(|it| !is_host_and_port(it)) {
                     None => Ok(Self::Etcd(members)),
                     Some(member) => Err(wrong(format!(
-                        "after 'etcd:' comes, with commas between several, {PLACE}; '{member}' is \
-                         not that"
+                        "expected 'etcd:' and a comma-separated list of {PLACE}, found '{member}'"
                     ))),
                 }
             }
             "dir" if place.is_empty() || place.contains('\0') => {
-                Err(wrong("after 'dir:' comes a path".to_owned()))
+                Err(wrong("expected 'dir:' and a path".to_owned()))
             }
             "dir" => Ok(Self::Directory(PathBuf::from(place))),
-            other => Err(wrong(format!("there is no '{other}:'"))),
+            other => Err(wrong(format!("unknown kind '{other}:'"))),
         }
     }
 }
@@ -132,33 +130,33 @@ mod tests {
     #[test]
     fn other_texts_are_refused() {
         let cases = [
-            ("", "it has no ':'"),
-            ("10.0.0.5", "it has no ':'"),
-            ("10.0.0.5:7480", "there is no '10.0.0.5:'"),
-            ("udp:h:1", "there is no 'udp:'"),
-            ("TCP:h:1", "there is no 'TCP:'"),
-            ("tcp:", "after 'tcp:' comes HOST:PORT"),
-            ("tcp:h", "after 'tcp:' comes HOST:PORT"),
-            ("tcp::80", "after 'tcp:' comes HOST:PORT"),
+            ("", "missing ':'"),
+            ("10.0.0.5", "missing ':'"),
+            ("10.0.0.5:7480", "unknown kind '10.0.0.5:'"),
+            ("udp:h:1", "unknown kind 'udp:'"),
+            ("TCP:h:1", "unknown kind 'TCP:'"),
+            ("tcp:", "expected 'tcp:' and HOST:PORT"),
+            ("tcp:h", "expected 'tcp:' and HOST:PORT"),
+            ("tcp::80", "expected 'tcp:' and HOST:PORT"),
             ("tcp:h:0", "a port from 1 to 65535"),
             ("tcp:h:+1", "a port from 1 to 65535"),
             ("tcp:h:65536", "a port from 1 to 65535"),
             ("tcp:::1:80", "an IPv6 address in brackets"),
             ("tcp:[h]:80", "an IPv6 address in brackets"),
-            ("tcp:a:1,b:1", "after 'tcp:' comes HOST:PORT"),
-            ("tcp:a b:1", "after 'tcp:' comes HOST:PORT"),
-            ("etcd:", "'' is not that"),
-            ("etcd:a:1,", "'' is not that"),
-            ("etcd:a:1,b", "'b' is not that"),
-            ("etcd:http://a:1", "'http://a:1' is not that"),
-            ("dir:", "after 'dir:' comes a path"),
+            ("tcp:a:1,b:1", "expected 'tcp:' and HOST:PORT"),
+            ("tcp:a b:1", "expected 'tcp:' and HOST:PORT"),
+            ("etcd:", "found ''"),
+            ("etcd:a:1,", "found ''"),
+            ("etcd:a:1,b", "found 'b'"),
+            ("etcd:http://a:1", "found 'http://a:1'"),
+            ("dir:", "expected 'dir:' and a path"),
         ];
         for (text, why) in cases {
             let error = text.parse::<CoordinatorAddress>().expect_err(text);
             let said = error.to_string();
             assert!(said.contains(why), "{said}");
             assert!(said.contains(&format!("'{text}'")), "{said}");
-            assert!(said.contains("take 'tcp:HOST:PORT', 'etcd:"), "{said}");
+            assert!(said.contains("use 'tcp:HOST:PORT', 'etcd:"), "{said}");
         }
     }
 }

@@ -281,10 +281,10 @@ impl<C: Coordinator> Bound<C> {
 }
 
 /// Reason: the coordinator presents the last seen start at an older revision.
-const BEHIND: &str = "it has not come to that revision";
+const BEHIND: &str = "its current revision is lower";
 /// Reason: it did so once, since that start.
-const CUT: &str = "it presented that start at an older revision since then";
-const UNNAMED: &str = "it does not say which start this is";
+const CUT: &str = "it has since presented that start at a lower revision";
+const UNNAMED: &str = "its record of the current start is missing or invalid";
 
 /// Returns what is missing in the history of starts, if anything.
 fn lacks(starts: &Snapshot, seen: SeenStart) -> Option<&'static str> {
@@ -295,11 +295,11 @@ fn lacks(starts: &Snapshot, seen: SeenStart) -> Option<&'static str> {
     let mut firsts: Vec<_> = decoded.collect();
     firsts.sort_by_key(|(_, first)| *first);
     let Some(own) = firsts.iter().position(|(nonce, _)| *nonce == seen.nonce) else {
-        return Some("its history does not have that start");
+        return Some("its history lacks that start");
     };
     let next = firsts.get(own + 1).map(|(_, first)| *first);
     if next.is_some_and(|next| next <= seen.revision) {
-        return Some("its next start came before that revision");
+        return Some("its next start was recorded before that revision");
     }
     if starts.revision < seen.revision {
         return Some(BEHIND);
@@ -362,7 +362,7 @@ impl SeenState {
         let found = match (Cluster::decode(&entry.key, &entry.value), self.cluster) {
             (Ok(found), _) => found,
             (Err(error), Some(own)) => {
-                let found = format!("no cluster that can be read ({error})");
+                let found = format!("an unreadable cluster record ({error})");
                 return Err(other(own, found));
             }
             // Reads of the record report the error.

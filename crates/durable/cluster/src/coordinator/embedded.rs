@@ -111,12 +111,12 @@ impl Embedded {
         let failed = |action| {
             move |source| CoordinatorError::Storage {
                 action,
-                file: "the directory".to_owned(),
+                file: "the coordinator".to_owned(),
                 directory: path.display().to_string(),
                 source,
             }
         };
-        let place = std::path::absolute(path).map_err(failed("find"))?;
+        let place = std::path::absolute(path).map_err(failed("locate"))?;
         let storage = DirectoryStorage::open(&place).map_err(failed("open"))?;
         journal::check_is_file(&place)?;
         let (mut journal, store) = Journal::open(Arc::new(storage), clock.now())?;
@@ -210,7 +210,7 @@ impl EmbeddedState {
         if error.is_out_of_space() || self.stopped.is_some() {
             return;
         }
-        tracing::error!("the coordinator of this process stops: {error}");
+        tracing::error!("the coordinator of this process has stopped: {error}");
         self.stopped = Some(match error {
             CoordinatorError::Displaced(how) => StopReason::Displaced(how.clone()),
             other => StopReason::Failed(other.to_string()),
@@ -251,7 +251,7 @@ impl Coordinator for Embedded {
         let milliseconds = time_to_live.as_nanos().div_ceil(1_000_000).max(1);
         let Ok(milliseconds) = u64::try_from(milliseconds) else {
             return Err(CoordinatorError::Invalid {
-                what: format!("a lease of {time_to_live:?} is longer than there can be"),
+                what: format!("a lease of {time_to_live:?} is too long"),
             });
         };
         let mut state = self.current()?;

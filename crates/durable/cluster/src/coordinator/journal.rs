@@ -144,7 +144,7 @@ fn read_head(json: &[u8]) -> Result<JournalHead, JournalUnreadable> {
     {
         VERSION => serde_json::from_slice(json).map_err(damaged),
         version if version > VERSION => Err(JournalUnreadable::Newer(version)),
-        version => Err(format!("line 1: there is no format version {version}").into()),
+        version => Err(format!("line 1: unsupported format version {version}").into()),
     }
 }
 
@@ -167,7 +167,7 @@ struct ReplayedJournal {
 
 fn read(bytes: &[u8], now: Duration) -> Result<ReplayedJournal, JournalUnreadable> {
     let (json, mut last_sum, mut at) =
-        read_line(bytes, 0).ok_or_else(|| "its first line is not what was written".to_owned())?;
+        read_line(bytes, 0).ok_or_else(|| "line 1: incomplete, or checksum mismatch".to_owned())?;
     let head_size_bytes = at as u64;
     let head = read_head(json)?;
     let mut store = Store::from_image(head.map, now).map_err(|how| format!("line 1: {how}"))?;
@@ -178,7 +178,7 @@ fn read(bytes: &[u8], now: Duration) -> Result<ReplayedJournal, JournalUnreadabl
             if !has_whole {
                 break; // The line was never in force.
             }
-            return Err(format!("line {line_number} is not what was written").into());
+            return Err(format!("line {line_number}: incomplete, or checksum mismatch").into());
         };
         let change: Change =
             serde_json::from_slice(json).map_err(|error| format!("line {line_number}: {error}"))?;
@@ -237,8 +237,11 @@ impl Journal {
         };
         let mut found = found;
         let mut new = Store::default();
-        let skipped =
-            drawn_lease_count().map_err(failed(&*storage, "draw a number for", JOURNAL))?;
+        let skipped = drawn_lease_count().map_err(failed(
+            &*storage,
+            "generate a lease number for",
+            JOURNAL,
+        ))?;
         let store = found.as_mut().map_or(&mut new, |(.., it)| &mut it.store);
         let next_lease = store.next_lease();
         store.skip_leases(skipped);
@@ -267,7 +270,7 @@ impl Journal {
                 let _ = storage.remove(NEW_JOURNAL);
                 // A valid last line is in force from now on.
                 file.sync().map_err(failed(&*storage, "sync", JOURNAL))?;
-                tracing::warn!(%error, "the coordinator's journal goes on as it is");
+                tracing::warn!(%error, "cannot rewrite the coordinator's journal; appending to it");
                 let journal = Self {
                     storage,
                     file,
@@ -312,7 +315,7 @@ impl Journal {
         let storage = &*self.storage;
         if self.has_rest {
             let cut = self.file.set_size(self.size_bytes);
-            cut.map_err(failed(storage, "cut", JOURNAL))?;
+            cut.map_err(failed(storage, "truncate", JOURNAL))?;
             self.has_rest = false;
         }
         let written = self.file.write_at(&bytes, self.size_bytes);
@@ -360,12 +363,12 @@ pub(super) fn check_is_file(directory: &Path) -> Result<(), CoordinatorError> {
     let what = if found.is_dir() {
         "a directory"
     } else {
-        "no file"
+        "a special file"
     };
     Err(CoordinatorError::Damaged {
         file: JOURNAL.to_owned(),
         directory: directory.display().to_string(),
-        how: format!("it is {what}, not the journal"),
+        how: format!("expected a regular file, found {what}"),
     })
 }
 
@@ -418,6 +421,6 @@ fn write_new(
         .map_err(failed(storage, "rename", NEW_JOURNAL))?;
     storage
         .sync_names()
-        .map_err(failed(storage, "sync", "names"))?;
+        .map_err(failed(storage, "sync", "file names"))?;
     Ok((file, bytes.len() as u64, sum))
 }

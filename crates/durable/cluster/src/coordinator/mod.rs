@@ -228,7 +228,7 @@ impl Transaction {
         let part_count = self.compares.len().max(self.writes.len());
         if part_count > TRANSACTION_PART_COUNT_MAX {
             return invalid(format!(
-                "a transaction has {part_count} parts, and can have {TRANSACTION_PART_COUNT_MAX}"
+                "transaction has {part_count} parts; the limit is {TRANSACTION_PART_COUNT_MAX}"
             ));
         }
         let mut written = std::collections::BTreeSet::new();
@@ -240,7 +240,7 @@ impl Transaction {
             check_key(write.key())?;
             size_bytes += write.key().len();
             if !written.insert(write.key()) {
-                return invalid(format!("a transaction writes {} twice", write.key()));
+                return invalid(format!("transaction writes key '{}' twice", write.key()));
             }
             let Write::Put { key, value, .. } = write else {
                 continue;
@@ -248,14 +248,14 @@ impl Transaction {
             size_bytes += value.len();
             if value.len() > VALUE_SIZE_BYTES_MAX {
                 return invalid(format!(
-                    "the value of {key} has {} bytes, and can have {VALUE_SIZE_BYTES_MAX}",
+                    "value of key '{key}' has {} bytes; the limit is {VALUE_SIZE_BYTES_MAX}",
                     value.len()
                 ));
             }
         }
         if size_bytes > TRANSACTION_SIZE_BYTES_MAX {
             return invalid(format!(
-                "a transaction has {size_bytes} bytes, and can have {TRANSACTION_SIZE_BYTES_MAX}"
+                "transaction has {size_bytes} bytes; the limit is {TRANSACTION_SIZE_BYTES_MAX}"
             ));
         }
         Ok(())
@@ -269,7 +269,7 @@ fn check_key(key: &str) -> Result<(), CoordinatorError> {
     }
     Err(CoordinatorError::Invalid {
         what: format!(
-            "a key is {key:?}, and can have 1 to {KEY_SIZE_BYTES_MAX} visible ASCII characters"
+            "invalid key {key:?}: expected 1 to {KEY_SIZE_BYTES_MAX} visible ASCII characters"
         ),
     })
 }
@@ -439,7 +439,7 @@ pub struct Displacement {
 #[non_exhaustive]
 pub enum CoordinatorError {
     /// Nothing was done: the coordinator could not be reached, or is temporarily unable to work.
-    #[error("the coordinator {name} cannot be asked: {how}; it is tried again")]
+    #[error("the coordinator {name} is unavailable: {how}; retrying")]
     Unavailable {
         /// The coordinator.
         name: String,
@@ -447,7 +447,7 @@ pub enum CoordinatorError {
         how: String,
     },
     /// No reply arrived: the change was done, will be done, or never (CONTROL-5).
-    #[error("the coordinator {name} gave no answer, so what was asked may be done or not: {how}")]
+    #[error("no reply from the coordinator {name}: the change may or may not be done: {how}")]
     OutcomeUnknown {
         /// The coordinator.
         name: String,
@@ -456,10 +456,10 @@ pub enum CoordinatorError {
     },
     /// The coordinator has another cluster than its caller.
     #[error(
-        "the coordinator has {found}, and {own} was expected: either the directory of the \
-         coordinator of {own} was lost or replaced, or this is the address of another one; no file \
-         is deleted, and nothing new is served; put that directory back and start its server again, \
-         or give the right address"
+        "expected {own}, but the coordinator has {found}: the directory of the expected cluster's \
+         coordinator was lost or replaced, or this is the address of another coordinator; no file \
+         is deleted, and nothing new is served; restore that directory and restart its server, or \
+         correct the address"
     )]
     OtherCluster {
         /// The expected cluster.
@@ -483,7 +483,7 @@ pub enum CoordinatorError {
         how: &'static str,
     },
     /// A watch needs changes that are no longer kept.
-    #[error("changes up to {oldest} are not kept any more: look at everything again")]
+    #[error("changes up to {oldest} are no longer kept; read all keys again")]
     Compacted {
         /// Oldest revision whose changes are kept.
         oldest: Revision,
@@ -507,7 +507,7 @@ pub enum CoordinatorError {
         source: std::io::Error,
     },
     /// The embedded coordinator's directory is corrupted.
-    #[error("{file} in {directory} is damaged: {how}; restore the directory from a copy")]
+    #[error("{file} in {directory} is corrupted: {how}; restore the directory from a copy")]
     Damaged {
         /// Name of the file.
         file: String,
@@ -518,8 +518,8 @@ pub enum CoordinatorError {
     },
     /// A later version has written the embedded coordinator's directory.
     #[error(
-        "{file} in {directory} has format version {version}, and this program knows version \
-         {known}: a newer program has written it; use that program here, too"
+        "{file} in {directory} has format version {version}, but this version of Farleaf supports \
+         up to {known}: a newer version has written it; use that version here, too"
     )]
     Newer {
         /// Name of the file.
@@ -532,22 +532,21 @@ pub enum CoordinatorError {
         known: u32,
     },
     /// Another process has the directory open.
-    #[error("{directory} is open in another coordinator: stop that one first")]
+    #[error("{directory} is in use by another coordinator; stop that one first")]
     Locked {
         /// The directory.
         directory: String,
     },
     /// The embedded coordinator's journal was removed or replaced while it was open.
     #[error(
-        "{} in {} was removed or replaced while the coordinator had it open ({}), so what it \
-         records would be lost: it records and answers nothing any more. Stop its server, put that \
-         directory back, from where it was moved to or else from its newest copy, and start the \
-         server again",
+        "{} in {} was removed or replaced while the coordinator had it open ({}), so later changes \
+         would be lost; the coordinator rejects all requests; stop its server, move that directory \
+         back or restore its newest copy, and restart the server",
         .0.file, .0.directory, .0.how
     )]
     Displaced(Displacement),
     /// An earlier write to the directory failed, and the content of the directory is unknown.
-    #[error("the coordinator has stopped since {first}; open its directory again")]
+    #[error("the coordinator has stopped after an earlier failure ({first}); reopen its directory")]
     Stopped {
         /// The first failure.
         first: String,

@@ -74,7 +74,7 @@ impl JournalPath {
         if self.look()? == self.opened {
             return Ok(());
         }
-        let how = "another file has its name";
+        let how = "another file now has its name";
         Err(displaced(&self.directory, self.file, how))
     }
 

@@ -33,8 +33,8 @@ impl<C: Coordinator> Started<C> {
         match started.record() {
             Err(ClusterError::Coordinator(error)) if error.is_out_of_space() => {
                 tracing::error!(
-                    "cannot record that the coordinator was started, so it grants and changes \
-                     nothing until there is room: {error}; make room on its disk"
+                    "cannot record the start of the coordinator, so it grants no leases and makes \
+                     no changes: {error}; free space on its disk"
                 );
             }
             recorded => recorded?,

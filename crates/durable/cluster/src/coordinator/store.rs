@@ -162,7 +162,7 @@ impl Store {
             Change::Grant(milliseconds) => {
                 let id = LeaseId(self.next_lease);
                 let following = self.next_lease.checked_add(1);
-                self.next_lease = following.ok_or("no number is left for a lease")?;
+                self.next_lease = following.ok_or("no lease ids are left")?;
                 let time_to_live = Duration::from_millis(*milliseconds);
                 let ends_at = now.saturating_add(time_to_live);
                 self.leases.insert(
@@ -176,7 +176,7 @@ impl Store {
             }
             Change::End(lease) => {
                 if !self.leases.contains_key(lease) {
-                    return Err(format!("{lease} ends, and there is none"));
+                    return Err(format!("cannot end {lease}: it does not exist"));
                 }
                 let held: Vec<_> = (self.entries.values())
                     .filter(|entry| entry.lease == Some(*lease))
@@ -193,14 +193,14 @@ impl Store {
 
     fn write(&mut self, changes: &[KeyChange]) -> Result<(), String> {
         let revision = self.revision.0.checked_add(1).map(Revision);
-        let revision = revision.ok_or("no revision is left")?;
+        let revision = revision.ok_or("no revisions are left")?;
         for change in changes {
             match change {
                 KeyChange::Put(key, _, Some(lease)) if !self.leases.contains_key(lease) => {
-                    return Err(format!("{key} goes with {lease}, and there is none"));
+                    return Err(format!("key '{key}' has {lease}, which does not exist"));
                 }
                 KeyChange::Delete(key) if !self.entries.contains_key(key) => {
-                    return Err(format!("{key} goes, and is not there"));
+                    return Err(format!("cannot delete key '{key}': it does not exist"));
                 }
                 KeyChange::Put(..) | KeyChange::Delete(_) => {}
             }
@@ -357,7 +357,7 @@ impl Store {
             ..Self::default()
         };
         if image.revision < FIRST_REVISION {
-            return Err("its revision is 0".to_owned());
+            return Err("invalid revision 0".to_owned());
         }
         for (id, milliseconds) in image.leases {
             if id.0 == 0 || id.0 >= image.next_lease {
@@ -378,7 +378,7 @@ impl Store {
                 && create_revision <= mod_revision
                 && mod_revision <= image.revision;
             if !in_order || lease.is_some_and(|it| !store.has_lease(it)) {
-                return Err(format!("the revisions or the lease of {key} cannot be"));
+                return Err(format!("invalid revisions or lease of key '{key}'"));
             }
             let entry = Entry {
                 key: key.clone(),
@@ -388,7 +388,7 @@ impl Store {
                 lease,
             };
             if store.entries.insert(key.clone(), entry).is_some() {
-                return Err(format!("{key} is there twice"));
+                return Err(format!("duplicate key '{key}'"));
             }
         }
         Ok(store)

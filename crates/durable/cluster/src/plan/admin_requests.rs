@@ -58,11 +58,7 @@ impl Planner<'_> {
         }
         let seen = self.view.regions.get(&region);
         let Some(seen) = seen.filter(|it| it.record.table == table) else {
-            return self.refuse(
-                number,
-                admin_request,
-                format!("there is no {region} in {table}"),
-            );
+            return self.refuse(number, admin_request, format!("{table} has no {region}"));
         };
         let is_dropping = (self.view.tables.get(&table)).is_some_and(|table| table.record.dropping);
         if is_dropping {
@@ -96,10 +92,10 @@ impl Planner<'_> {
             return Ok((Action::GiveUp, record, Transaction::new()));
         }
         if record.phase != Phase::Steady {
-            return Err(format!("something is being done already: {}", record.phase));
+            return Err(format!("another change is in progress: {}", record.phase));
         }
         if self.primary_report(record).is_none() {
-            return Err("nobody serves the region now".to_owned());
+            return Err("the region is not served now".to_owned());
         }
         let opened = RegionRecord {
             is_new: false,
@@ -115,7 +111,7 @@ impl Planner<'_> {
     fn begin_split(&self, mut record: RegionRecord, at: &Key) -> Begun {
         if *at <= record.from || !record.covers(&at.0) {
             return Err(format!(
-                "{at} is not within the region, behind its first key"
+                "split key {at} is not within the region, after its first key"
             ));
         }
         let (child, more) = self.draw_region()?;
@@ -134,10 +130,10 @@ impl Planner<'_> {
             let is_primary = record.primary == Some(leaving);
             let in_sync = record.backup(there.number).is_some_and(|it| it.in_sync);
             if !is_primary || !in_sync {
-                return Err(format!("{to} has a replica of the region already"));
+                return Err(format!("{to} already has a replica of the region"));
             }
             if !self.is_usable(&record, there) {
-                return Err(format!("{to} is lost, and cannot take the region over"));
+                return Err(format!("{to} is lost, so it cannot become the primary"));
             }
             if self.view.space_of(to) == SpaceState::Full {
                 return Err(self.no_space_reason(to));
@@ -149,10 +145,12 @@ impl Planner<'_> {
             return Ok((Action::BeginHandOver, record, Transaction::new()));
         }
         if self.view.drains.contains(&to) || !self.view.servers.contains_key(&to) {
-            return Err(format!("{to} is not there, or is being drained"));
+            return Err(format!("{to} is not registered, or is being drained"));
         }
         if record.replicas().count() >= REPLICA_COUNT_MAX {
-            return Err("the region has as many replicas as there can be".to_owned());
+            return Err(format!(
+                "the region already has {REPLICA_COUNT_MAX} replicas, the limit"
+            ));
         }
         if !self
             .loads
@@ -161,17 +159,13 @@ impl Planner<'_> {
             return Err(self.no_space_reason(to));
         }
         let arriving = self.add_backup_on(&mut record, to);
-        let arriving = arriving.ok_or_else(|| format!("{to} is not there"))?;
+        let arriving = arriving.ok_or_else(|| format!("{to} is not running"))?;
         record.phase = Phase::Moving {
             leaving: leaving.number,
             arriving: arriving.number,
         };
         let size_bytes = load::size_bytes(self.view, &record);
-        tracing::debug!(
-            size_bytes,
-            "{} is to move from {from} to {to}",
-            record.region
-        );
+        tracing::debug!(size_bytes, "moving {} from {from} to {to}", record.region);
         Ok((Action::BeginMove(to), record, Transaction::new()))
     }
 }
@@ -183,8 +177,8 @@ impl Planner<'_> {
         let capacity = report.map_or(0, |report| report.capacity_bytes);
         let free = report.and_then(|report| report.free_bytes).unwrap_or(0);
         format!(
-            "{server} has no room for it: {free} of {capacity} bytes are free, and {} are to be \
-             then, too; make room on its disk, or enlarge it",
+            "{server} has too little free space: {free} of {capacity} bytes are free, and {} must \
+             remain free; free space on its disk, or enlarge it",
             low_below_bytes(capacity)
         )
     }

@@ -125,7 +125,7 @@ impl Planner<'_> {
         if let Err(how) = new.check(&new.key()) {
             self.wait(
                 child,
-                format!("somebody to mend the record that it comes from: {how}"),
+                format!("an operator to repair the record of the region it is split from: {how}"),
             );
             return true;
         }
@@ -157,7 +157,7 @@ impl Planner<'_> {
         record.is_new = false;
         let Some(replica) = self.draw_backup(&mut record) else {
             let what = if self.loads.lacks_only_space(&record) {
-                "a server with room for another backup"
+                "a server with free space for another backup"
             } else {
                 "a server for another backup"
             };
@@ -245,12 +245,12 @@ impl Planner<'_> {
         record.is_new = false;
         let Some(arriving) = self.draw_backup(&mut record) else {
             let with_space = if self.loads.lacks_only_space(&record) {
-                " with room"
+                " with free space"
             } else {
                 ""
             };
             let what = format!(
-                "a server{with_space} that takes what {} has",
+                "a server{with_space} that takes over the replica of {}",
                 leaving.server
             );
             self.wait(record.region, what);
@@ -315,11 +315,11 @@ impl Planner<'_> {
     /// (CONTROL-23).
     pub(super) fn draw_region(&self) -> Result<(RegionId, Transaction), String> {
         let seen = self.view.ids.as_ref();
-        let seen = seen.ok_or("the record with the counters cannot be read")?;
+        let seen = seen.ok_or("the record of the assigned numbers cannot be read")?;
         if let Some((region, server)) = self.view.blocking_copies().first() {
             return Err(format!(
-                "{server} has a copy of {region}, of which the coordinator has never heard \
-                 (`farleaf cluster status` says more)"
+                "{server} has a copy of {region}, which is unknown to the coordinator \
+                 (see `farleaf cluster status`)"
             ));
         }
         let child = seen.record.next_region;

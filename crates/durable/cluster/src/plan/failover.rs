@@ -17,7 +17,7 @@ impl Planner<'_> {
         let Some((server, life)) = server.and_then(|it| Some((it, *self.view.lives.get(&it)?)))
         else {
             let what = if self.loads.lacks_only_space(&record) {
-                "a server with room for its first replica"
+                "a server with free space for its first replica"
             } else {
                 "a server for its first replica"
             };

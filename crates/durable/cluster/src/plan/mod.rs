@@ -109,28 +109,28 @@ pub enum Action {
 impl fmt::Display for Action {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = match self {
-            Self::Place => "it gets its first primary",
-            Self::Promote => "a backup becomes primary, as the primary is lost",
-            Self::Recover => "all its members were lost, and the newest copy goes on",
-            Self::DropReplicas => "replicas that are lost leave",
-            Self::MarkOpened => "it was opened",
-            Self::MarkInSync => "backups have everything from now on",
+            Self::Place => "assign the first primary",
+            Self::Promote => "promote a backup, as the primary is lost",
+            Self::Recover => "recover from the newest copy, as all members were lost",
+            Self::DropReplicas => "remove lost replicas",
+            Self::MarkOpened => "mark the region as opened",
+            Self::MarkInSync => "mark backups as in sync",
             Self::AddBackup(server) => {
-                return write!(formatter, "{server} gets a backup");
+                return write!(formatter, "add a backup on {server}");
             }
             Self::BeginMove(server) => {
-                return write!(formatter, "a replica begins to move to {server}");
+                return write!(formatter, "begin to move a replica to {server}");
             }
-            Self::BeginHandOver => "its primary is to stop, for a backup",
-            Self::HandOver => "the backup becomes primary, as the primary has stopped for it",
-            Self::RemoveReplica => "a replica that is not needed leaves",
-            Self::BeginSplit => "its primary is to prepare a split",
-            Self::Split(child) => return write!(formatter, "{child} is split off"),
-            Self::GiveUp => "members that do not come back are given up",
-            Self::DropRegion => "regions of it go, as it was dropped",
-            Self::DropTable => "it goes, as it was dropped and has no regions any more",
-            Self::Refuse(why) => return write!(formatter, "a request is refused: {why}"),
-            Self::RemoveReply => "an answer goes that nobody has read",
+            Self::BeginHandOver => "stop the primary for a hand-over",
+            Self::HandOver => "promote the backup, as the primary has stopped for the hand-over",
+            Self::RemoveReplica => "remove a replica that is not needed",
+            Self::BeginSplit => "prepare a split on the primary",
+            Self::Split(child) => return write!(formatter, "split off {child}"),
+            Self::GiveUp => "give up members that do not come back",
+            Self::DropRegion => "remove regions of the dropped table",
+            Self::DropTable => "remove the dropped table, which has no regions left",
+            Self::Refuse(why) => return write!(formatter, "refuse a request: {why}"),
+            Self::RemoveReply => "delete an old reply to a request",
         };
         formatter.write_str(text)
     }
@@ -248,7 +248,10 @@ impl Planner<'_> {
         let key = record.key();
         if let Err(how) = record.check(&key) {
             // The record's numbers are exhausted, which never happens to a valid record.
-            self.wait(record.region, format!("somebody to mend its record: {how}"));
+            self.wait(
+                record.region,
+                format!("an operator to repair its record: {how}"),
+            );
             return;
         }
         let mut transaction = more.put(key.clone(), record.encode());
@@ -276,18 +279,18 @@ impl Planner<'_> {
             let (servers, number) = (servers.join(", "), region.0);
             let what = if in_the_way.contains(&region) {
                 format!(
-                    "the coordinator to have back what it lost: there are copies of this region \
-                     ({servers}), and the coordinator has never heard of it, so its own data are \
-                     older than these, or were cut. Stop the servers and restore the coordinator's \
-                     data; or, if nobody needs the copies, stop those servers, remove \
-                     regions/{number}-* of their directories, and start them again; until then no \
+                    "the coordinator's data to be restored: there are copies of this region \
+                     ({servers}), but it is unknown to the coordinator, whose data are older than \
+                     the copies, or were truncated; stop the servers and restore the coordinator's \
+                     data; or, if the copies are not needed, stop those servers, remove \
+                     regions/{number}-* from their directories, and restart them; until then, no \
                      table is created and no region is split"
                 )
             } else {
                 format!(
-                    "an operator: its records were lost, and that was accepted; copies of it \
-                     ({servers}) are kept and not used. If nobody needs them, stop those servers, \
-                     remove regions/{number}-* of their directories, and start them again"
+                    "an operator: its records were lost, and the loss was accepted; its copies \
+                     ({servers}) are kept but not used; if they are not needed, stop those \
+                     servers, remove regions/{number}-* from their directories, and restart them"
                 )
             };
             self.wait(region, what);
@@ -331,8 +334,8 @@ impl Planner<'_> {
         if self.is_usable(record, primary) && report.is_some_and(|it| it.lacked_room) {
             let server = primary.server;
             let what = format!(
-                "room on the disk of {server}, which is full: make room on it, or enlarge it; it \
-                 is served then by itself"
+                "free space on the disk of {server}, which is full; free space on it, or enlarge \
+                 it, and the region is served again"
             );
             self.wait(record.region, what);
         }

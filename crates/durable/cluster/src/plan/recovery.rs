@@ -9,7 +9,7 @@ use crate::view::RevisionedRecord;
 
 /// Remedy of last resort, for a region that waits for a server.
 const OR_GIVE_UP: &str =
-    "(or to be given up by `farleaf cluster give-up`: what nobody else has is lost then)";
+    "(or give it up with `farleaf cluster give-up`: data that no other copy has are lost then)";
 
 /// A member that is back with its copy: in a new life, or because there is space for it again.
 #[derive(Clone, Copy, Debug)]
@@ -98,17 +98,17 @@ impl Planner<'_> {
         let mut unusable = report.unusable.iter();
         match unusable.find(|it| is_it((it.region, it.replica))) {
             Some(copy) if copy.is_damaged => CopyState::Damaged(format!(
-                "a whole copy in the place of that of {server}, which is damaged: {}",
+                "a complete copy to replace that of {server}, which is corrupted: {}",
                 copy.how
             )),
             Some(copy) => CopyState::Awaited(format!(
-                "{server} to be mended and started again, as its copy cannot be used: {} \
+                "{server} to be repaired and restarted, as its copy cannot be used: {} \
                  {OR_GIVE_UP}",
                 copy.how
             )),
             None => CopyState::Awaited(format!(
-                "the copy of {server}, which is back without it: have its directory restored and \
-                 start it again {OR_GIVE_UP}"
+                "the copy of {server}, which is back without it: restore its directory and restart \
+                 it {OR_GIVE_UP}"
             )),
         }
     }
@@ -125,10 +125,10 @@ impl Planner<'_> {
         let server = replica.server;
         let told = self.view.report(record.region, replica);
         let how = told.and_then(|it| it.broken.as_deref());
-        let how = how.unwrap_or("it does not say why");
+        let how = how.unwrap_or("no reason was reported");
         if !told.is_some_and(|it| it.lacked_room || it.is_damaged) {
             return CopyState::Awaited(format!(
-                "{server} to be mended and started again; its copy could not be used: {how}"
+                "{server} to be repaired and restarted; its copy could not be used: {how}"
             ));
         }
         if let Some(copy) = report.copy(record, replica.number) {
@@ -140,19 +140,19 @@ impl Planner<'_> {
         }
         if !told.is_some_and(|it| it.lacked_room) {
             return CopyState::Awaited(format!(
-                "{server} to open its copy again, which is damaged; if that lasts, restore it from \
-                 a copy and start it again ({how})"
+                "{server} to reopen its copy, which is corrupted; if this persists, restore it \
+                 from a copy and restart the server ({how})"
             ));
         }
         CopyState::Awaited(if report.room() == SpaceState::Full {
             format!(
-                "room on the disk of {server}, which is full: its copy goes on by itself then \
-                 ({how})"
+                "free space on the disk of {server}, which is full; its copy then continues \
+                 automatically ({how})"
             )
         } else {
             format!(
-                "{server} to go on with its copy, as there is room again; if that lasts, mend it and \
-                 start it again ({how})"
+                "{server} to continue with its copy, as its disk has free space again; if this \
+                 persists, repair and restart the server ({how})"
             )
         })
     }
@@ -166,13 +166,13 @@ impl Planner<'_> {
     ) -> Result<RegionRecord, String> {
         let members: Vec<_> = record.members().collect();
         if members.iter().any(|it| self.is_usable(record, *it)) {
-            return Err("a member of the region is alive, so nothing need be given up".to_owned());
+            return Err("a replica of the region is usable, so none may be given up".to_owned());
         }
         let kept: Vec<_> = (members.iter())
             .filter(|it| !servers.contains(&it.server))
             .collect();
         if kept.is_empty() {
-            return Err("no member of the region would be left".to_owned());
+            return Err("no replica of the region would be left".to_owned());
         }
         let mut returned = Vec::new();
         for member in kept {
@@ -182,7 +182,7 @@ impl Planner<'_> {
                 CopyState::Damaged(_) => {}
                 CopyState::Awaited(what) => {
                     return Err(format!(
-                        "{} is not back with its copy, and not given up: the region waits for \
+                        "{} is neither back with its copy nor given up: the region waits for \
                          {what}",
                         member.server
                     ));
@@ -190,7 +190,7 @@ impl Planner<'_> {
             }
         }
         self.continue_with(record, &returned)
-            .ok_or_else(|| "no copy is left".to_owned())
+            .ok_or_else(|| "no usable copy would be left".to_owned())
     }
 
     /// Returns the record in which the member with the newest log is primary: by the epoch of the

@@ -43,7 +43,7 @@ impl MismatchReport {
         for sum in [&self.primary, &self.backup] {
             let digits = sum.checksum.as_bytes();
             if digits.len() != 16 || !digits.iter().all(u8::is_ascii_hexdigit) {
-                return Err("a checksum has 16 hexadecimal digits".to_owned());
+                return Err("a checksum does not have 16 hexadecimal digits".to_owned());
             }
             check_numbers(FORMAT_VERSION, &[sum.size_bytes])?;
         }

@@ -133,7 +133,7 @@ pub fn number_behind(key: &str, prefix: &str) -> Option<u64> {
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum RecordError {
     /// The record is corrupted.
-    #[error("the record {key} is damaged: {how}")]
+    #[error("the record '{key}' is corrupted: {how}")]
     Damaged {
         /// Key of the record.
         key: String,
@@ -142,8 +142,8 @@ pub enum RecordError {
     },
     /// A later version has written the record.
     #[error(
-        "the record {key} has format version {version}, and this program knows version \
-         {known}: a newer program has written it; use that program here, too"
+        "the record '{key}' has format version {version}, but this version of Farleaf supports \
+         up to {known}: a newer version has written it; use that version here, too"
     )]
     Newer {
         /// Key of the record.
@@ -215,7 +215,7 @@ fn check_version(version: u32, expected: u32) -> Result<(), String> {
         return Ok(());
     }
     Err(format!(
-        "it has format version {version}, and this program knows version {expected} alone"
+        "unsupported format version {version}: expected {expected}"
     ))
 }
 
@@ -238,7 +238,7 @@ fn check_record_key(key: &str, expected: &str) -> Result<(), String> {
     if key == expected {
         return Ok(());
     }
-    Err(format!("it is the one of {expected}"))
+    Err(format!("it is the record of '{expected}'"))
 }
 
 /// Refuses text that is too long for a message or an address.
@@ -247,7 +247,7 @@ fn check_text(what: &str, text: &str, size_bytes_max: usize) -> Result<(), Strin
         return Ok(());
     }
     Err(format!(
-        "{what} has {} bytes, and can have {size_bytes_max}",
+        "{what} has {} bytes; the limit is {size_bytes_max}",
         text.len()
     ))
 }

@@ -55,7 +55,7 @@ impl<'de> Deserialize<'de> for Key {
         let bytes = bytes.filter(|bytes| bytes.len() <= KEY_SIZE_BYTES_MAX);
         bytes.map(Self).ok_or_else(|| {
             serde::de::Error::custom(format_args!(
-                "a key is not hexadecimal digits of up to {KEY_SIZE_BYTES_MAX} bytes"
+                "invalid key: expected hexadecimal digits of at most {KEY_SIZE_BYTES_MAX} bytes"
             ))
         })
     }
@@ -158,10 +158,10 @@ pub enum Phase {
 impl fmt::Display for Phase {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Steady => formatter.write_str("nothing is being done with it"),
+            Self::Steady => formatter.write_str("no change is in progress"),
             Self::Moving { leaving, arriving } => write!(
                 formatter,
-                "{leaving} leaves when {arriving}, which is being filled, has everything"
+                "{leaving} is removed when {arriving}, which is catching up, is in sync"
             ),
             Self::HandingOver { to, .. } => {
                 write!(formatter, "its primary is handing over to {to}")
@@ -282,44 +282,51 @@ impl RegionRecord {
     fn check_replicas(&self) -> Result<(), String> {
         let replicas: Vec<_> = self.replicas().collect();
         if replicas.len() > REPLICA_COUNT_MAX {
-            return Err(format!("it has {} replicas", replicas.len()));
+            return Err(format!(
+                "it has {} replicas; the limit is {REPLICA_COUNT_MAX}",
+                replicas.len()
+            ));
         }
         for (index, replica) in replicas.iter().enumerate() {
             check_numbers(self.version, &[replica.server.0, replica.life.0.0])?;
             if replica.number.0 == 0 || replica.number >= self.next_replica {
-                return Err(format!("{} was never drawn", replica.number));
+                return Err(format!("{} was never assigned", replica.number));
             }
             if replica.opened_again > self.epoch {
                 return Err(format!(
-                    "{} is opened again at {}, which is yet to come",
+                    "{} is reopened at {}, which is in the future",
                     replica.number, replica.opened_again
                 ));
             }
             let before = &replicas[..index];
             if before.iter().any(|it| it.number == replica.number) {
-                return Err(format!("{} is there twice", replica.number));
+                return Err(format!("duplicate {}", replica.number));
             }
             if before.iter().any(|it| it.server == replica.server) {
                 return Err(format!("{} has two replicas", replica.server));
             }
         }
         if self.is_new && !self.backups.is_empty() {
-            return Err("it has backups, and was never opened".to_owned());
+            return Err("it has backups, but was never opened".to_owned());
         }
         if self.primary.is_none() && !self.backups.is_empty() {
-            return Err("it has backups and no primary".to_owned());
+            return Err("it has backups, but no primary".to_owned());
         }
         if self.primary.is_some() == (self.epoch == Epoch(0)) {
-            return Err("it has a primary and no epoch, or the other way round".to_owned());
+            return Err("it has a primary without epoch, or an epoch without primary".to_owned());
         }
         if self.primary.is_none() && !self.is_new {
-            return Err("it has no primary, and was opened".to_owned());
+            return Err("it was opened, but has no primary".to_owned());
         }
         Ok(())
     }
 
     fn check_phase(&self) -> Result<(), String> {
-        let missing = |number| Err(format!("its phase is about {number}, which is not there"));
+        let missing = |number| {
+            Err(format!(
+                "its phase refers to {number}, which it does not have"
+            ))
+        };
         match &self.phase {
             Phase::Steady => Ok(()),
             Phase::Moving { leaving, arriving } => {

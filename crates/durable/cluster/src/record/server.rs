@@ -70,7 +70,7 @@ impl Record for ServerRecord {
         check_record_key(key, &server_key(self.server))?;
         let lease = self.lease_ms.map(Duration::from_millis);
         if lease.is_some_and(|it| it > LEASE_TIME_MAX) {
-            return Err("no lease is longer than a day".to_owned());
+            return Err("its lease is longer than one day".to_owned());
         }
         check_text("an address", &self.address, ADDRESS_SIZE_BYTES_MAX)
     }
@@ -87,7 +87,7 @@ pub struct Drain {
 impl Record for Drain {
     fn check(&self, key: &str) -> Result<(), String> {
         check_numbers(self.version, &[])?;
-        let server = number_behind(key, "drain/").ok_or("its key has no number of a server")?;
+        let server = number_behind(key, "drain/").ok_or("its key has no server number")?;
         check_record_key(key, &drain_key(ServerId(server)))
     }
 }
@@ -267,7 +267,7 @@ impl Record for ServerReport {
         check_numbers(self.version, &[self.server.0, self.life.0.0])?;
         check_record_key(key, &report_key(self.server))?;
         if !self.replicas.is_sorted_by(|a, b| a.region < b.region) {
-            return Err("its replicas are not in the order of regions".to_owned());
+            return Err("its replicas are not sorted by region".to_owned());
         }
         for replica in &self.replicas {
             let numbers = [

@@ -54,7 +54,7 @@ impl Record for Cluster {
             }
         }
         if is_legacy && self.formerly.is_some() {
-            return Err("it was adopted, and has no 128-bit identifier".to_owned());
+            return Err("it was adopted, but has no 128-bit identifier".to_owned());
         }
         check_record_key(key, CLUSTER_KEY)
     }
@@ -150,7 +150,7 @@ impl Record for Ids {
         let mut end = RegionId(1);
         for skipped in &self.skipped {
             if skipped.from < end || skipped.to <= skipped.from || self.next_region < skipped.to {
-                return Err("numbers that it skips are not in order".to_owned());
+                return Err("its skipped numbers are not in order".to_owned());
             }
             end = skipped.to;
         }
@@ -174,7 +174,9 @@ pub struct TableName {
 impl Record for TableName {
     fn check(&self, key: &str) -> Result<(), String> {
         check_numbers(self.version, &[self.table.0])?;
-        let name = key.strip_prefix("name/").ok_or("its key is no name's")?;
+        let name = key
+            .strip_prefix("name/")
+            .ok_or("its key is not the key of a name")?;
         check_name(name)
     }
 }
@@ -189,7 +191,7 @@ pub fn check_name(name: &str) -> Result<(), String> {
         return Ok(());
     }
     Err(format!(
-        "a table is named {name:?}; a name has 1 to {NAME_SIZE_BYTES_MAX} letters, digits, '-', \
+        "invalid table name {name:?}: expected 1 to {NAME_SIZE_BYTES_MAX} letters, digits, '-', \
          '_' and '.'"
     ))
 }
@@ -231,7 +233,7 @@ impl Record for TableRecord {
         // One more place is reserved for a replica that replaces another one.
         if !(1..REPLICA_COUNT_MAX).contains(&self.replica_count) {
             return Err(format!(
-                "it is to have {} replicas, and can have 1 to {}",
+                "invalid number of replicas {}: expected 1 to {}",
                 self.replica_count,
                 REPLICA_COUNT_MAX - 1
             ));

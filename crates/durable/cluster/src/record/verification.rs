@@ -26,7 +26,7 @@ pub struct VerificationReport {
 impl VerificationReport {
     pub(super) fn check(&self) -> Result<(), String> {
         if self.passed_size_bytes > self.pass_size_bytes {
-            return Err("a verification has passed more than there is".to_owned());
+            return Err("a verification has checked more bytes than its pass has".to_owned());
         }
         Ok(())
     }

@@ -170,10 +170,7 @@ fn an_older_copy_is_refused_until_that_is_accepted() {
                 matches!(error, CoordinatorError::RolledBack { .. }),
                 "{told}"
             );
-            assert!(
-                told.contains("its history does not have that start"),
-                "{told}"
-            );
+            assert!(told.contains("its history lacks that start"), "{told}");
             let command = format!("--lost-start {:032x}", seen.nonce.0);
             assert!(told.contains(&command), "{told}");
         }
@@ -218,11 +215,11 @@ fn an_older_copy_of_the_same_start_is_refused() {
     }
     at.set(&old);
     let told = member.range("").expect_err("it is older").to_string();
-    assert!(told.contains("it has not come to that revision"), "{told}");
+    assert!(told.contains("its current revision is lower"), "{told}");
     at.set(&restarted(&old));
     let told = member.range("").expect_err("it is older").to_string();
     assert!(
-        told.contains("its next start came before that revision"),
+        told.contains("its next start was recorded before that revision"),
         "{told}"
     );
 }
@@ -245,7 +242,7 @@ fn a_restored_copy_is_refused_when_its_revision_has_caught_up() {
     let writer = Bound::to(at.clone(), cluster).having_seen(member.seen());
     at.set(&old);
     let told = (member.range("").expect_err("it is older")).to_string();
-    assert!(told.contains("it has not come to that revision"), "{told}");
+    assert!(told.contains("its current revision is lower"), "{told}");
     let error = writer.transact(&put("key")).expect_err("it is older");
     assert!(
         matches!(error, CoordinatorError::RolledBack { .. }),
@@ -268,7 +265,7 @@ fn a_restored_copy_is_refused_when_its_revision_has_caught_up() {
                     matches!(error, CoordinatorError::RolledBack { .. }),
                     "{told}"
                 );
-                assert!(told.contains("at an older revision since then"), "{told}");
+                assert!(told.contains("that start at a lower revision"), "{told}");
             }
         }
     }
@@ -341,7 +338,7 @@ fn a_coordinator_that_names_no_start_is_refused() {
     let again = Bound::to(at.clone(), cluster).having_seen(seen.seen());
     at.set(&unstarted);
     let told = again.range("").expect_err("it is older").to_string();
-    assert!(told.contains("does not have that start"), "{told}");
+    assert!(told.contains("lacks that start"), "{told}");
 }
 
 /// A member whose watch returns events after another start, which it has not seen yet, takes that

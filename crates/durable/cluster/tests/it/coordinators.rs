@@ -226,7 +226,7 @@ fn a_journal_of_a_later_version_is_not_damaged() {
         "{told}"
     );
     assert!(
-        told.contains("a newer program has written it; use that program"),
+        told.contains("a newer version has written it; use that version"),
         "{told}"
     );
     let mut after = vec![0; text.len()];
@@ -373,7 +373,7 @@ fn a_journal_that_was_removed_or_replaced_stops_all() {
             let is_told = matches!(error, CoordinatorError::Displaced(_));
             let text = error.to_string();
             assert!(
-                is_told && text.contains("put that directory back"),
+                is_told && text.contains("move that directory back"),
                 "{text}"
             );
         }
@@ -411,7 +411,7 @@ fn a_directory_in_place_of_the_journal_is_refused() {
     let opened = Embedded::open_directory(root.path(), Arc::new(SystemClock));
     let told = opened.expect_err("it is no journal").to_string();
     assert!(
-        told.contains("it is a directory, not the journal"),
+        told.contains("expected a regular file, found a directory"),
         "{told}"
     );
     assert!(!root.path().join("COORDINATOR-NEW").exists());

@@ -280,16 +280,16 @@ fn records_that_cannot_be_are_refused() {
         let error = RegionRecord::decode(&region().key(), &record.encode()).expect_err(why);
         let told = error.to_string();
         assert!(told.contains(why), "{told}, and not: {why}");
-        assert!(told.contains("is damaged"), "{told}");
+        assert!(told.contains("is corrupted"), "{told}");
     };
     refused(|it| it.version = 0, "format version 0");
     refused(|it| it.epoch = Epoch(1 << 53), "2^53");
-    refused(|it| it.region = RegionId(8), "is the one of");
+    refused(|it| it.region = RegionId(8), "is the record of");
     refused(|it| it.to = Some(Key(b"a".to_vec())), "range is empty");
-    refused(|it| it.next_replica = ReplicaNumber(5), "never drawn");
+    refused(|it| it.next_replica = ReplicaNumber(5), "never assigned");
     refused(
         |it| it.backups[0].replica.number = ReplicaNumber(2),
-        "there twice",
+        "duplicate replica",
     );
     refused(
         |it| it.backups[0].replica.server = ServerId(1),
@@ -299,7 +299,7 @@ fn records_that_cannot_be_are_refused() {
     refused(|it| it.is_new = true, "never opened");
     refused(
         |it| it.backups[0].replica.opened_again = Epoch(5),
-        "yet to come",
+        "in the future",
     );
     refused(|it| it.from = Key(b"n".to_vec()), "not within it");
     refused(
@@ -331,9 +331,9 @@ fn a_record_of_a_later_version_is_not_damaged() {
             matches!(error, RecordError::Newer { version: 2, .. }),
             "{told}"
         );
-        assert!(!told.contains("damaged"), "{told}");
+        assert!(!told.contains("corrupted"), "{told}");
         assert!(
-            told.contains("a newer program has written it; use that program"),
+            told.contains("a newer version has written it; use that version"),
             "{told}"
         );
     }
@@ -352,7 +352,7 @@ fn phases_and_steps_are_told_in_words() {
     };
     assert_eq!(
         moving.to_string(),
-        "replica 2 leaves when replica 5, which is being filled, has everything"
+        "replica 2 is removed when replica 5, which is catching up, is in sync"
     );
     let step = PlanStep {
         action: Action::AddBackup(ServerId(3)),
@@ -362,7 +362,7 @@ fn phases_and_steps_are_told_in_words() {
     };
     assert_eq!(
         step.to_string(),
-        "region 9 of table 1: server 3 gets a backup"
+        "region 9 of table 1: add a backup on server 3"
     );
 }
 

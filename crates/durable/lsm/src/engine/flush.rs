@@ -208,7 +208,7 @@ impl BlockSource for Source {
             return Err(LsmError::CorruptTree {
                 tree: self.id,
                 block: first.0,
-                how: "the tree does not have it".to_owned(),
+                how: "the tree does not have this block".to_owned(),
             });
         };
         self.device.read(*segment, first.offset(), buffer)

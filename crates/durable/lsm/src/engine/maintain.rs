@@ -132,11 +132,11 @@ impl Engine {
                     Ok(WorkDone::Nothing) => engine.core.wakes.wait(IDLE),
                     Ok(_) => {}
                     Err(error @ LsmError::Stopped { .. }) => {
-                        tracing::warn!(%error, "background work ends");
+                        tracing::warn!(%error, "background work stopped");
                         return;
                     }
                     Err(error) => {
-                        tracing::warn!(%error, "background work failed");
+                        tracing::warn!(%error, "background work failed; retrying");
                         engine.core.wakes.wait(RETRY);
                     }
                 }

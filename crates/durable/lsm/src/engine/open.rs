@@ -121,7 +121,7 @@ fn check_is_new(storage: &dyn Storage) -> Result<(), LsmError> {
     Err(LsmError::CorruptManifest {
         file: "CURRENT".to_owned(),
         directory: storage.name(),
-        how: format!("there is none, and there is {name}, which is made later"),
+        how: format!("it is missing, but {name}, which is created after it, exists"),
     })
 }
 
@@ -134,8 +134,7 @@ fn with_place(error: LsmError, device: &Device, entry: &TreeEntry) -> LsmError {
     let place = block_text(device, entry, BlockNumber(block));
     let place = place.map_or_else(String::new, |place| format!(" ({place})"));
     let how = format!(
-        "{how}{place}: restore the directory from a copy, or a replica; until then nothing of it \
-         is read"
+        "{how}{place}; restore the directory from a copy, or a replica; until then it is not read"
     );
     LsmError::CorruptTree { tree, block, how }
 }
@@ -170,7 +169,7 @@ fn recover(
         let is_lost = |it: &_| !state.log.contains_key(it);
         if let Some(lost) = tree.references().needed().find(is_lost) {
             let how = format!(
-                "it does not name log segment {}, into which tree {} leads",
+                "it does not name log segment {}, which tree {} needs",
                 lost.0,
                 tree.entry().id.0
             );

@@ -142,6 +142,6 @@ impl Core {
 pub(super) fn not_of_the_key(position: LogPosition) -> LsmError {
     LsmError::CorruptLog {
         position,
-        how: "the record there is not of the key that leads to it".to_owned(),
+        how: "the record has another key than the index entry".to_owned(),
     }
 }

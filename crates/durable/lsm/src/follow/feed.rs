@@ -135,7 +135,7 @@ impl Feed {
 
     fn broken(&self) -> LsmError {
         LsmError::CannotFollow {
-            how: format!("no record is whole at {}", self.fed_to),
+            how: format!("no valid record at {}", self.fed_to),
         }
     }
 }

@@ -123,7 +123,7 @@ impl Filling {
             .contains(&u64::from(size_bytes));
         if !is_one || self.log.contains_key(&number) {
             let how = format!(
-                "log segment {} of {size_bytes} bytes came before, or is none",
+                "log segment {} of {size_bytes} bytes is a duplicate, or its size is invalid",
                 number.0
             );
             return Err(LsmError::CannotFollow { how });
@@ -174,7 +174,7 @@ impl Filling {
         bytes: &[u8],
     ) -> Result<WrittenSum, LsmError> {
         if bytes.len() as u64 > SEGMENT_SIZE_BYTES || self.log.contains_key(&number) {
-            let how = format!("log segment {} came before, or is too long", number.0);
+            let how = format!("log segment {} is a duplicate, or too long", number.0);
             return Err(LsmError::CannotFollow { how });
         }
         let segment = self.log_device.allocate();
@@ -213,7 +213,7 @@ impl Filling {
         (id, shape): (TreeId, TreeShape),
     ) -> Result<(), LsmError> {
         if !(1..=LEVEL_COUNT_MAX).contains(&level) {
-            let how = format!("no tree is of level {level}");
+            let how = format!("invalid tree level {level}");
             return Err(LsmError::CannotFollow { how });
         }
         let entry = self
@@ -238,7 +238,7 @@ impl Filling {
         self.trees.device.sync()?;
         let edit_count = end.edit_count.checked_add(EDIT_COUNT_STEP);
         let edit_count = edit_count.ok_or_else(|| LsmError::CannotFollow {
-            how: format!("it has {} edits", end.edit_count),
+            how: format!("invalid number of edits {}", end.edit_count),
         })?;
         // The engine ended its last segment for the base, so that segment is complete. Later
         // numbers may have been skipped.
@@ -281,8 +281,8 @@ fn empty(storage: &dyn Storage, replaces: bool) -> Result<(), LsmError> {
     if !follows && !is_new && !replaces {
         return Err(LsmError::CannotFollow {
             how: format!(
-                "{} has files that no follower made: give a directory that is empty, or the option \
-                 that they are to be replaced",
+                "{} has files that are not a follower's; use an empty directory, or set the option \
+                 to replace the files",
                 storage.name()
             ),
         });

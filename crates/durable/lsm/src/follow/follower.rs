@@ -123,7 +123,7 @@ impl Follower {
         if !follows(&*storage).unwrap_or(false) || !Manifest::is_there(&*storage)? {
             let name = storage.name();
             return Err(LsmError::CannotFollow {
-                how: format!("{name} is no follower's directory, or has never had all"),
+                how: format!("{name} is not a follower's directory, or was never complete"),
             });
         }
         let (manifest, _) = Manifest::open(Arc::clone(&storage))?;
@@ -298,10 +298,7 @@ impl Follower {
     ) -> Result<(), LsmError> {
         let mut intake = self.intake.0.begin().expect("it ends with this follower");
         if at != intake.written_to() {
-            let how = format!(
-                "the log goes on at {}, and not at {at}",
-                intake.written_to()
-            );
+            let how = format!("the log continues at {}, not at {at}", intake.written_to());
             return Err(LsmError::CannotFollow { how });
         }
         intake.write(bytes, is_closed)
@@ -373,8 +370,7 @@ impl Follower {
             .map_or(edit.log_end, |it| it.max(edit.log_end));
         let written_to = self.written_to();
         if needed > written_to {
-            let how =
-                format!("an edit needs the log up to {needed}, which is here up to {written_to}");
+            let how = format!("an edit needs the log up to {needed}, but it ends at {written_to}");
             return Err(LsmError::CannotFollow { how });
         }
         if needed > self.synced_to {
@@ -404,7 +400,7 @@ impl Follower {
         match &mut self.index {
             Index::Sent { trees, .. } => Ok(trees),
             Index::Built { .. } => Err(LsmError::CannotFollow {
-                how: "trees are sent to one that makes them itself".to_owned(),
+                how: "received trees, but this follower builds its own".to_owned(),
             }),
         }
     }

@@ -204,7 +204,10 @@ impl LogIntake {
         let segments = self.log.segments();
         let header = encode_segment_header(segments.engine, number);
         if bytes.get(..SEGMENT_HEADER_SIZE_BYTES) != Some(&header) {
-            let how = format!("log segment {} does not begin as one of this log", number.0);
+            let how = format!(
+                "the header of log segment {} is not one of this log",
+                number.0
+            );
             return Err(LsmError::CannotFollow { how });
         }
         let coming = segments.upcoming(&self.manifest, 1)?;
@@ -212,7 +215,7 @@ impl LogIntake {
             [(next, place), ..] if next == number => Ok(place),
             _ => {
                 let next = segments.next_number();
-                let how = format!("log segment {} comes, and not {}", next.0, number.0);
+                let how = format!("expected log segment {}, found {}", next.0, number.0);
                 Err(LsmError::CannotFollow { how })
             }
         }

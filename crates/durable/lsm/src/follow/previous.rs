@@ -55,7 +55,7 @@ impl Previous {
             Ok(it) => Ok(Some(it)),
             Err(error) => {
                 let (of, to) = (previous.name(), storage.name());
-                tracing::warn!(%error, "nothing of {of} is taken into {to}");
+                tracing::warn!(%error, "cannot reuse data of {of} in {to}");
                 unlink(storage)?;
                 Ok(None)
             }
@@ -68,12 +68,12 @@ impl Previous {
             how: format!("{}: {how}", previous.name()),
         };
         if !Manifest::is_there(&**previous)? {
-            return Err(cannot("it was never whole"));
+            return Err(cannot("it was never complete"));
         }
         let (manifest, _) = Manifest::open(Arc::clone(previous))?;
         let state = manifest.state();
         if state.engine != engine {
-            return Err(cannot("it is of another engine"));
+            return Err(cannot("it belongs to another engine"));
         }
         if !shared::check(&**previous, &state)? {
             // Once the copy is shared, an edit that it has lost could no longer be detected.
@@ -115,7 +115,7 @@ pub(super) fn has(device: &Device, segment: SegmentId, (size_bytes, sum): (u32, 
     match device.read(segment, 0, &mut bytes) {
         Ok(()) => PieceSum::of(&bytes) == sum,
         Err(error) => {
-            tracing::warn!(%error, "a piece of the copy that was there before cannot be read");
+            tracing::warn!(%error, "cannot read a segment of the previous copy");
             false
         }
     }

@@ -51,7 +51,7 @@ impl Follower {
     /// Files cannot be read. [`LsmError::CannotFollow`]: no piece has so many bytes.
     pub fn own_piece(&self, name: PieceName, size_bytes: u32) -> Result<OwnPiece, LsmError> {
         if u64::from(size_bytes) > SEGMENT_SIZE_BYTES {
-            let how = format!("{size_bytes} bytes are more than a segment has");
+            let how = format!("{size_bytes} bytes exceed the size of a segment");
             return Err(LsmError::CannotFollow { how });
         }
         let (device, segment, size_bytes) = match name {

@@ -65,7 +65,7 @@ impl SentTrees {
         if !is_whole || size_bytes as u64 > SEGMENT_SIZE_BYTES || (index > 0 && index != there) {
             let id = id.0;
             let how = format!(
-                "segment {index} of tree {id} has {size_bytes} bytes, and {there} came before it"
+                "invalid segment {index} of tree {id}: {size_bytes} bytes, after {there} segments"
             );
             return Err(LsmError::CannotFollow { how });
         }
@@ -106,9 +106,9 @@ impl SentTrees {
             how: format!("tree {}: {how}", id.0),
         };
         let segments = self.staged.get(&id);
-        let segments = segments.ok_or_else(|| cannot("nothing of it has come"))?;
+        let segments = segments.ok_or_else(|| cannot("no segment of it was received"))?;
         if shape.block_count.div_ceil(SEGMENT_SIZE_BLOCKS) as usize != segments.len() {
-            return Err(cannot("not all of it has come, or more"));
+            return Err(cannot("wrong number of segments received"));
         }
         shape.check().map_err(&cannot)?;
         let source = Arc::new(Source {
@@ -118,7 +118,7 @@ impl SentTrees {
         });
         let tree = Tree::new(id, shape, source, Arc::new(BlockCache::new(0)));
         if let Some(lost) = tree.references()?.needed().find(|it| !is_there(it)) {
-            let how = format!("it leads into log segment {}, which is not there", lost.0);
+            let how = format!("it needs log segment {}, which does not exist", lost.0);
             return Err(cannot(&how));
         }
         Ok(TreeEntry {

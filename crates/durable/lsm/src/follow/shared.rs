@@ -98,12 +98,12 @@ pub(crate) fn check(storage: &dyn Storage, state: &ManifestState) -> Result<bool
     let shared: Result<SharedMarker, _> = serde_json::from_slice(&bytes);
     let shared = shared.map_err(|error| damaged(SHARED, error.to_string()))?;
     if shared.version != VERSION {
-        let how = format!("it has version {}, and not {VERSION}", shared.version);
+        let how = format!("unsupported version {}, expected {VERSION}", shared.version);
         return Err(damaged(SHARED, how));
     }
     if state.edit_count < shared.edit_count {
         let how = format!(
-            "it has {} edits, and had {} when {SHARED} was written",
+            "it has {} edits, but had {} when {SHARED} was written",
             state.edit_count, shared.edit_count
         );
         return Err(damaged("CURRENT", how));
@@ -167,7 +167,7 @@ mod tests {
         assert!(check(&storage, &state(12)).expect("it has all"));
         assert!(check(&storage, &state(13)).expect("it has more"));
         for (storage, count, expected) in [
-            (storage, 11, "11 edits, and had 12"),
+            (storage, 11, "11 edits, but had 12"),
             (with(br#"{"version":2,"edit_count":12}"#), 12, "version 2"),
             (with(b"{}"), 12, "missing field"),
             (with(&[b' '; 300]), 12, "EOF"),

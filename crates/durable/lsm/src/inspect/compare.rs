@@ -134,7 +134,7 @@ fn note_missing(
     let is_read = number >= missing.state.read_from.number();
     if is_read && number.start() < missing.log_end {
         comparison.differences.push(format!(
-            "log segment {}: it is in {}, and missing in {}",
+            "log segment {}: present in {}, missing in {}",
             number.0, there.name, missing.name
         ));
     }
@@ -153,7 +153,7 @@ fn note_bytes(
     let mut pairs = left_bytes.iter().zip(right_bytes);
     let at = pairs.position(|(left, right)| left != right);
     let at = at.unwrap_or(left_bytes.len().min(right_bytes.len()));
-    let mut line = format!("{what}: they differ from byte {at} on");
+    let mut line = format!("{what}: differs from byte {at} on");
     if let (Some(left_byte), Some(right_byte)) = (left_bytes.get(at), right_bytes.get(at)) {
         let _ = write!(
             line,
@@ -226,7 +226,7 @@ fn note_missing_tree(
     comparison: &mut Comparison,
 ) {
     let line = format!(
-        "tree {id}: it is in {}, not in {}",
+        "tree {id}: present in {}, missing in {}",
         there.name, missing.name
     );
     if there.follows || missing.follows {

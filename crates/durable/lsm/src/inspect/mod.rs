@@ -252,7 +252,7 @@ impl Inspection {
         }
         self.write_end = self.write_end.max(walk.write_end().min(self.log_end));
         let absent = needed.iter().filter(|it| !self.state.log.contains_key(it));
-        let how = "a tree leads into this segment, and the manifest does not name it";
+        let how = "a tree refers to this segment, but the manifest does not name it";
         let absent: Vec<LsmError> = absent.map(|it| damaged(it.start(), how)).collect();
         self.damage.extend(absent);
         Ok(())
@@ -262,7 +262,7 @@ impl Inspection {
     /// it.
     fn note_broken(&mut self, is_needed: bool, number: LogNumber, offset: usize) {
         if is_needed {
-            let how = "no whole record is there, and the log goes on in a later segment";
+            let how = "no valid record is there, but the log continues in a later segment";
             let position = number.start().plus(offset as u64);
             self.damage.push(damaged(position, how));
         }

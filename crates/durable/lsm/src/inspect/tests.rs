@@ -81,7 +81,7 @@ fn one_bit_that_differs_is_found() {
             let told = found.differences.join("\n");
             let is_told = told.contains(&format!("log segment {}", number.0));
             // In the last segment, nothing proves that the record existed.
-            let is_end = told.contains("ends at") || told.contains("damaged");
+            let is_end = told.contains("ends at") || told.contains("corrupted");
             let is_mark = found.mark_size_bytes > 0;
             assert!(is_told || is_end || is_mark, "{number:?}, {offset}: {told}");
         }

@@ -280,7 +280,7 @@ impl ValueLog {
             let before = to.len();
             at = self.read_some(at, size_bytes - before, to)?;
             if to.len() == before {
-                return Err(damaged(position, "the record does not go on"));
+                return Err(damaged(position, "the record is incomplete"));
             }
             if at.offset() == 0 {
                 at = at.plus(SEGMENT_HEADER_SIZE_BYTES as u64);

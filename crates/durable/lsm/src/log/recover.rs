@@ -39,7 +39,7 @@ impl ValueLog {
         let found = replay(&before, (&state, is_shared), take)?;
         if found.edit_count > state.edit_count {
             return Err(manifest.damaged(format!(
-                "it has {} edits, and had {} once",
+                "it has {} edits, but the log was written with {}",
                 state.edit_count, found.edit_count
             )));
         }

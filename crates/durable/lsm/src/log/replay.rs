@@ -87,7 +87,7 @@ pub fn find_end(
     if let Some(copied_to) = missing
         && !replay.goes_on_behind(end, copied_to)?
     {
-        let how = format!("no record is whole there, and the log was written up to {copied_to}");
+        let how = format!("no valid record is there, but the log was written up to {copied_to}");
         return Err(damaged(end, how));
     }
     replay.count_before(state);
@@ -382,9 +382,9 @@ impl Replay<'_> {
             format!(" ({})", self.device.byte_text(entry.segment, offset))
         });
         let how = format!(
-            "no record is whole there{place}, and the log was on the device up to {synced_to}: \
-             restore the directory from a copy, or a replica; until then nothing of it is read, as \
-             what is lost may be newer than what is left"
+            "no valid record is there{place}, but the log was durable up to {synced_to}; restore \
+             the directory from a copy, or a replica; until then it is not read, because the lost \
+             records may be newer than the remaining ones"
         );
         damaged(end, how)
     }
@@ -433,8 +433,8 @@ pub(crate) fn check_all_are_named(device: &Device, state: &ManifestState) -> Res
     let Some((_, number)) = unnamed.first() else {
         return Ok(());
     };
-    let how = "the segment was written, and no edit of the manifest names it: the manifest is \
-               damaged, or an old one; restore the directory from a copy, or a replica";
+    let how = "the segment was written, but no edit of the manifest names it: the manifest is \
+               corrupted, or an old copy; restore the directory from a copy, or a replica";
     Err(damaged(number.start(), how))
 }
 

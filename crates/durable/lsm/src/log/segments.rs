@@ -187,7 +187,7 @@ impl LogSegments {
         let place = places.get(&number).copied();
         place.ok_or_else(|| LsmError::CorruptLog {
             position: LogPosition(number.start().0),
-            how: "the manifest names no such segment".to_owned(),
+            how: "the manifest does not name this segment".to_owned(),
         })
     }
 

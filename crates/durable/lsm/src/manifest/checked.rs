@@ -25,7 +25,7 @@ impl CheckedState {
     /// Checks all contents of a manifest; returns the reason if they are inconsistent.
     pub(super) fn new(state: ManifestState) -> Result<Self, String> {
         if state.version != FORMAT_VERSION {
-            return Err(format!("no format has version {}", state.version));
+            return Err(format!("unsupported format version {}", state.version));
         }
         check_reserved_to(state.next_log.0)?;
         check_place(READ_FROM, state.read_from, state.next_log)?;
@@ -35,7 +35,7 @@ impl CheckedState {
             if *number >= state.next_log {
                 let (number, next) = (number.0, state.next_log.0);
                 return Err(format!(
-                    "log segment {number} is there, and {next} is the next"
+                    "log segment {number} exists, but the next number is {next}"
                 ));
             }
             if let Some(end) = entry.end {
@@ -55,7 +55,7 @@ impl CheckedState {
             for tree in trees {
                 check_tree(tree)?;
                 if tree.id >= state.next_tree || !ids.insert(tree.id) {
-                    return Err(format!("no tree can have number {} there", tree.id.0));
+                    return Err(format!("invalid or duplicate tree number {}", tree.id.0));
                 }
                 for segment in &tree.segments {
                     take_place(&mut tree_places, *segment)?;
@@ -63,7 +63,7 @@ impl CheckedState {
             }
         }
         if state.next_tree.0 == 0 || state.next_tree.0 > TreeId::MAX.0 + 1 {
-            return Err(format!("tree {} cannot be the next one", state.next_tree.0));
+            return Err(format!("invalid next tree number {}", state.next_tree.0));
         }
         Ok(Self {
             state,
@@ -80,7 +80,7 @@ impl CheckedState {
     /// is proportional to the edit's size times a logarithm.
     pub(super) fn check(&self, changes: &[Change]) -> Result<(), String> {
         if self.state.edit_count == u64::MAX {
-            return Err("no edit can be counted any more".to_owned());
+            return Err("the number of edits is at its maximum".to_owned());
         }
         let mut edit = Edit {
             now: self,
@@ -182,17 +182,20 @@ struct Edit<'s> {
 impl Edit<'_> {
     fn check(&mut self, change: &Change, is_alone: bool) -> Result<(), String> {
         match change {
-            Change::All(_) => Err("it begins anew in the middle".to_owned()),
+            Change::All(_) => Err("the complete state is not the first edit".to_owned()),
             Change::ReserveLog { first, segments } => self.reserve_log(*first, segments),
             Change::EndLog { .. } if !is_alone => {
-                Err("the log ends there, and something else is done, too".to_owned())
+                Err("an edit that ends the log has other changes".to_owned())
             }
             Change::EndLog { last: None } => Ok(()),
             Change::EndLog {
                 last: Some((last, end)),
             } => {
                 if !self.now.state.log.contains_key(last) {
-                    return Err(format!("the log ends in segment {}", last.0));
+                    return Err(format!(
+                        "the log ends in segment {}, which does not exist",
+                        last.0
+                    ));
                 }
                 check_end(*last, *end)
             }
@@ -214,7 +217,7 @@ impl Edit<'_> {
 
     fn reserve_log(&mut self, first: LogNumber, segments: &[SegmentId]) -> Result<(), String> {
         if first != self.next_log {
-            return Err(format!("log segment {} is reserved out of turn", first.0));
+            return Err(format!("log segment {} is reserved out of order", first.0));
         }
         let next = first.0.saturating_add(segments.len() as u64);
         check_reserved_to(next)?;
@@ -231,13 +234,11 @@ impl Edit<'_> {
     fn free_log(&mut self, number: LogNumber) -> Result<(), String> {
         if number >= self.read_from.number() {
             let number = number.0;
-            return Err(format!(
-                "log segment {number} is freed, and will be read again"
-            ));
+            return Err(format!("log segment {number} is freed, but still needed"));
         }
         if !self.now.state.log.contains_key(&number) || !self.freed.insert(number) {
             return Err(format!(
-                "log segment {} is freed, and is not there",
+                "log segment {} is freed, but does not exist",
                 number.0
             ));
         }
@@ -247,7 +248,7 @@ impl Edit<'_> {
     fn remove_tree(&mut self, id: TreeId) -> Result<(), String> {
         let mut trees = self.now.state.levels.iter().flatten();
         if !trees.any(|tree| tree.id == id) || !self.removed.insert(id) {
-            return Err(format!("tree {} is removed, and is not there", id.0));
+            return Err(format!("tree {} is removed, but does not exist", id.0));
         }
         Ok(())
     }
@@ -286,7 +287,7 @@ fn used_twice(segment: SegmentId) -> String {
 
 fn take_place(places: &mut BTreeSet<SegmentId>, segment: SegmentId) -> Result<(), String> {
     if segment > SegmentId::MAX {
-        return Err(format!("no device has a {segment}"));
+        return Err(format!("{segment} is out of range"));
     }
     if !places.insert(segment) {
         return Err(used_twice(segment));
@@ -298,20 +299,18 @@ fn take_place(places: &mut BTreeSet<SegmentId>, segment: SegmentId) -> Result<()
 fn check_reserved_to(next: u64) -> Result<(), String> {
     let count_max = LogPosition::MAX.number().0 + 1;
     if next > count_max {
-        return Err(format!("no log has more than {count_max} segments"));
+        return Err(format!("the log exceeds {count_max} segments"));
     }
     Ok(())
 }
 
 /// Meanings of log positions, for error texts.
-const READ_FROM: &str = "is to be read from";
-const SYNCED_TO: &str = "was on the device up to";
+const READ_FROM: &str = "is read from";
+const SYNCED_TO: &str = "is durable up to";
 
 fn check_place(what: &str, position: LogPosition, next_log: LogNumber) -> Result<(), String> {
     if position > next_log.start() {
-        return Err(format!(
-            "the log {what} {position}, which is behind its end"
-        ));
+        return Err(format!("the log {what} {position}, which is past its end"));
     }
     Ok(())
 }
@@ -319,7 +318,9 @@ fn check_place(what: &str, position: LogPosition, next_log: LogNumber) -> Result
 /// Checks that such a position does not go backward.
 fn check_goes_on(what: &str, before: LogPosition, position: LogPosition) -> Result<(), String> {
     if position < before {
-        return Err(format!("the log {what} {position}, which is before"));
+        return Err(format!(
+            "the log {what} {position}, which is before the previous value"
+        ));
     }
     Ok(())
 }
@@ -336,14 +337,16 @@ fn check_end(number: LogNumber, end: u32) -> Result<(), String> {
 fn check_tree(tree: &TreeEntry) -> Result<(), String> {
     let id = tree.id.0;
     if id == 0 || tree.id > TreeId::MAX {
-        return Err(format!("no tree has number {id}"));
+        return Err(format!("invalid tree number {id}"));
     }
     let block_count = tree.shape.block_count;
     if block_count.div_ceil(SEGMENT_SIZE_BLOCKS) as usize != tree.segments.len() {
-        return Err(format!("tree {id} has segments for other blocks"));
+        return Err(format!(
+            "tree {id} has the wrong number of segments for its blocks"
+        ));
     }
     let shape = tree.shape.check();
-    shape.map_err(|how| format!("tree {id} is none that was written: {how}"))
+    shape.map_err(|how| format!("tree {id} is invalid: {how}"))
 }
 
 #[cfg(test)]
@@ -422,27 +425,27 @@ mod tests {
         let state = checked();
         let unknown_end = "the log ends in segment 7";
         let refused: [(&[Change], &str); 21] = [
-            (&[reserve(5, &[9])], "out of turn"),
+            (&[reserve(5, &[9])], "out of order"),
             (&[reserve(4, &[3])], "segment 3 is used twice"),
             (&[reserve(4, &[9, 9])], "segment 9 is used twice"),
-            (&[reserve(4, &[u32::MAX])], "no device has a segment"),
+            (&[reserve(4, &[u32::MAX])], "is out of range"),
             (&[end(7, 99)], unknown_end),
             (&[end(3, 31)], "cannot end at 31"),
             (&[end(3, u32::MAX)], "cannot end at 4294967295"),
-            (&[end(3, 99), reserve(4, &[9])], "something else"),
-            (&[free(&[2])], "will be read again"),
-            (&[free(&[0, 0])], "is not there"),
+            (&[end(3, 99), reserve(4, &[9])], "has other changes"),
+            (&[free(&[2])], "still needed"),
+            (&[free(&[0, 0])], "does not exist"),
             (&[Change::ReadFrom(LogPosition(7))], "which is before"),
-            (&[Change::ReadFrom(LogPosition(u64::MAX))], "behind its end"),
+            (&[Change::ReadFrom(LogPosition(u64::MAX))], "past its end"),
             (&[synced(9), synced(8)], "up to 0:0x8, which is before"),
-            (&[synced(u64::MAX)], "behind its end"),
+            (&[synced(u64::MAX)], "past its end"),
             (&[add(0, tree(3, 5))], "cannot be added to level 0"),
             (&[add(usize::MAX, tree(3, 5))], "cannot be added"),
             (&[add(1, tree(2, 5))], "tree 2 cannot be added"),
             (&[add(2, tree(3, 5))], "two trees"),
-            (&[add(1, tree(u64::MAX, 5))], "no tree has number"),
+            (&[add(1, tree(u64::MAX, 5))], "invalid tree number"),
             (&[remove(&[1]), add(1, tree(3, 0))], "segment 0 is used"),
-            (&[remove(&[1, 1])], "is not there"),
+            (&[remove(&[1, 1])], "does not exist"),
         ];
         for (edit, expected) in refused {
             let how = state.check(edit).expect_err(expected);

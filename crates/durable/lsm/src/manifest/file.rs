@@ -233,7 +233,7 @@ impl Manifest {
         if inner.is_cut {
             let cut = inner.file.set_size(inner.size_bytes);
             let cut = cut.and_then(|()| inner.file.sync());
-            cut.map_err(|source| error(&*self.storage, "cut", &name, source))?;
+            cut.map_err(|source| error(&*self.storage, "truncate", &name, source))?;
             inner.is_cut = false;
         }
         let (line, sum) = line::encode(changes, inner.sum);
@@ -390,7 +390,7 @@ fn read_edits(bytes: &[u8]) -> Result<EditsRead, Unreadable> {
     let DecodedLine::Whole(json, mut sum, first_size_bytes) = line::first(bytes, 0) else {
         return Err(damaged(
             1,
-            "it is not whole, and nothing is in force without it",
+            "the first edit is incomplete, and the manifest cannot be read without it",
         ));
     };
     if let Some(version) = other_version(json) {
@@ -399,7 +399,7 @@ fn read_edits(bytes: &[u8]) -> Result<EditsRead, Unreadable> {
     let changes: Vec<Change> =
         serde_json::from_slice(json).map_err(|error| damaged(1, &error.to_string()))?;
     let Ok([Change::All(state)]) = <[Change; 1]>::try_from(changes) else {
-        return Err(damaged(1, "it does not say all"));
+        return Err(damaged(1, "expected the complete state"));
     };
     let mut checked_state = CheckedState::new(*state).map_err(|how| damaged(1, &how))?;
     let (mut at, mut number) = (first_size_bytes, 1);
@@ -410,7 +410,7 @@ fn read_edits(bytes: &[u8]) -> Result<EditsRead, Unreadable> {
             if has_whole_line(rest) {
                 return Err(damaged(
                     number,
-                    "its checksum does not match, and it is not the last",
+                    "checksum mismatch in a line that is not the last",
                 ));
             }
             break;
@@ -457,7 +457,7 @@ fn read_in_force(storage: &dyn Storage) -> Result<InForce, LsmError> {
         .filter(|number| current == format!("{PREFIX}{number}\n").as_bytes())
         .filter(|number| *number <= NUMBER_MAX);
     let Some(number) = number else {
-        return Err(damaged(storage, CURRENT, "it names no manifest"));
+        return Err(damaged(storage, CURRENT, "it does not name a manifest"));
     };
     let name = name_of(number);
     let bytes = read_all(storage, &name, SIZE_BYTES_MAX)?;
@@ -485,7 +485,7 @@ fn read_all(storage: &dyn Storage, name: &str, size_bytes_max: u64) -> Result<Ve
     let file = storage.open(name).map_err(failed)?;
     let size_bytes = file.size().map_err(failed)?;
     if size_bytes > size_bytes_max {
-        let how = format!("it has {size_bytes} bytes, and at most {size_bytes_max} are valid");
+        let how = format!("it has {size_bytes} bytes; the maximum is {size_bytes_max}");
         return Err(damaged(storage, name, how));
     }
     let mut bytes = vec![0; size_bytes as usize];

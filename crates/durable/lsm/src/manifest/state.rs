@@ -163,9 +163,7 @@ fn each_once<'de, D: Deserializer<'de>>(
             while let Some((number, entry)) = entries.next_entry::<LogNumber, LogEntry>()? {
                 if segments.insert(number, entry).is_some() {
                     let number = number.0;
-                    return Err(A::Error::custom(format!(
-                        "log segment {number} is there twice"
-                    )));
+                    return Err(A::Error::custom(format!("duplicate log segment {number}")));
                 }
             }
             Ok(segments)

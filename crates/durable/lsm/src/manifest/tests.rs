@@ -179,7 +179,7 @@ fn damage_is_an_error() {
     overwrite(&storage, "CURRENT", b"MANIFEST-01\n");
     let error = Manifest::open(Arc::new(storage)).expect_err("no such name is written");
     assert!(
-        error.to_string().contains("it names no manifest"),
+        error.to_string().contains("it does not name a manifest"),
         "{error}"
     );
 }

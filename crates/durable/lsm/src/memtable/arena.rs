@@ -57,7 +57,7 @@ where
             if offset + count <= length {
                 self.chunks[chunk].get_or_init(|| {
                     <[T]>::new_box_zeroed_with_elems(length)
-                        .unwrap_or_else(|_| panic!("there is no memory for an L0"))
+                        .unwrap_or_else(|_| panic!("out of memory: cannot allocate an L0"))
                 });
                 return number;
             }

@@ -298,7 +298,7 @@ impl Scrub {
             if seen.may_be_incomplete {
                 return Ok(());
             }
-            let error = damaged(large.position(), "the record does not go on");
+            let error = damaged(large.position(), "the record is incomplete");
             let head = large.position().number();
             return self.confirm(whole, (head, (head, large.segment)), error);
         };

@@ -52,10 +52,13 @@ pub(super) fn check_segment(
         let size_bytes = header.record_size_bytes();
         if size_bytes > PAYLOAD_SIZE_BYTES {
             if at != SEGMENT_HEADER_SIZE_BYTES {
-                return Err(damaged(position, "the record is too large for its place"));
+                return Err(damaged(
+                    position,
+                    "the record does not fit into its segment",
+                ));
             }
             if bytes.len() < SEGMENT_SIZE_BYTES as usize {
-                let error = damaged(position, "the record does not go on");
+                let error = damaged(position, "the record is incomplete");
                 return Ok(SegmentCheck::NotAll(error));
             }
             let mut sum = PartialRecordSum::begin(position, (expected, header));
@@ -81,7 +84,7 @@ pub(super) fn check_segment(
 fn check_header(bytes: &[u8], engine: EngineId, number: LogNumber) -> Result<(), LsmError> {
     let header = encode_segment_header(engine, number);
     if bytes.get(..SEGMENT_HEADER_SIZE_BYTES) != Some(&header) {
-        let how = "the segment does not begin as one of this log";
+        let how = "the segment header is not one of this log";
         return Err(damaged(number.start(), how));
     }
     Ok(())

@@ -105,7 +105,7 @@ impl DirectoryStorage {
 
     pub(super) fn note_refusal(&self, name: &str, why: &str) {
         let directory = self.path.display();
-        tracing::warn!(file = name, %directory, why, "no direct I/O: the page cache is used");
+        tracing::warn!(file = name, %directory, why, "no direct I/O; using the page cache");
         self.refused.get_or_init(|| format!("{name}: {why}"));
     }
 
@@ -122,7 +122,7 @@ impl DirectoryStorage {
 /// [`io::ErrorKind::InvalidInput`].
 pub(super) fn check_name(name: &str) -> io::Result<()> {
     if name.is_empty() || name == "." || name == ".." || name.contains(['/', '\0']) {
-        let message = format!("{name:?} is not the name of a file in a directory");
+        let message = format!("{name:?} is not a valid file name");
         return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
     }
     Ok(())

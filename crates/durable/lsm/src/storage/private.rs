@@ -109,16 +109,16 @@ impl Tightened {
         if let Some(path) = &self.changed_example {
             let count = self.changed_count;
             tracing::warn!(
-                "other users could access files or directories ({count} of them, such as {}): removed \
-                 the access of the group and of others (directories 0700, files 0600)",
+                "other users could access files or directories ({count} of them, such as {}): \
+                 removed the access of the group and of others (directories 0700, files 0600)",
                 path.display()
             );
         }
         if let Some((path, why)) = &self.left_example {
             let count = self.left_count;
             tracing::warn!(
-                "other users may access files or directories whose mode was not changed ({count} of \
-                 them, such as {}: {why}): make the user of this process their owner, with mode \
+                "other users may access files or directories whose mode was not changed ({count} \
+                 of them, such as {}: {why}): make the user of this process their owner, with mode \
                  0700 or 0600",
                 path.display()
             );

@@ -219,7 +219,7 @@ impl<S: BlockSink> TreeBuilder<S> {
     }
 
     fn not_ascending(&self) -> LsmError {
-        let how = "the entries that it is made of do not ascend";
+        let how = "its source entries are not in ascending order";
         damaged(self.id, self.output.next_number(), how)
     }
 }

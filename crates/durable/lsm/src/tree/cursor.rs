@@ -266,7 +266,7 @@ impl TreeCursor {
     fn next_leaf(&mut self) -> Result<(), LsmError> {
         if let Some((before, number)) = self.turn(true)? {
             if number <= before {
-                return Err(damaged(self.tree.id(), number, "it is a leaf out of order"));
+                return Err(damaged(self.tree.id(), number, "the leaf is out of order"));
             }
             let block = self.leaf_ahead(number)?;
             self.leaf = Some(OpenLeaf {
@@ -284,7 +284,7 @@ impl TreeCursor {
             // As in `next_leaf`, this bounds the number of steps by the tree's size, whatever its
             // blocks say.
             if number >= before {
-                return Err(damaged(self.tree.id(), number, "it is a leaf out of order"));
+                return Err(damaged(self.tree.id(), number, "the leaf is out of order"));
             }
             let block = self.tree.node(number, 0)?;
             self.leaf = Some(OpenLeaf {
@@ -342,7 +342,7 @@ impl TreeCursor {
             self.read_from(number)?;
         }
         let bytes = self.ahead.block(number);
-        let bytes = bytes.ok_or_else(|| damaged(tree.id(), number, "the tree does not have it"))?;
+        let bytes = bytes.ok_or_else(|| damaged(tree.id(), number, "the block is missing"))?;
         let block = Arc::new(Block::open_copy(bytes, tree.id(), number)?);
         tree.expect_node(&block, number, 0)?;
         if self.read_ahead.fills_cache {

@@ -27,7 +27,7 @@ const ENTRY_COUNT_PER_BLOCK: u64 = BIT_COUNT / BITS_PER_ENTRY as u64;
 pub(super) fn check(header: Header) -> Result<(), &'static str> {
     match header.count {
         1..=PROBE_COUNT_MAX => Ok(()),
-        _ => Err("it is a filter with no or too many probes"),
+        _ => Err("invalid number of probes in a filter"),
     }
 }
 

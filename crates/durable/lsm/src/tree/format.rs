@@ -156,26 +156,26 @@ fn check(
     number: BlockNumber,
 ) -> Result<Header, &'static str> {
     if u32_at(bytes, 0) != checksum(bytes, tree, number) {
-        return Err("its checksum is not that of its bytes at this place");
+        return Err("checksum mismatch");
     }
     if bytes[ZEROS_OFFSET..HEADER_SIZE_BYTES]
         .iter()
         .any(|it| *it != 0)
     {
-        return Err("its header has bytes that should be zeros");
+        return Err("reserved bytes of its header are not zero");
     }
     let header = Header {
-        kind: Kind::of(bytes[KIND_OFFSET]).ok_or("it is of no known kind")?,
+        kind: Kind::of(bytes[KIND_OFFSET]).ok_or("unknown kind of block")?,
         height: bytes[HEIGHT_OFFSET],
         count: u16_at(bytes, COUNT_OFFSET),
         place: u16_at(bytes, PLACE_OFFSET),
         head_size_bytes: bytes[HEAD_SIZE_OFFSET],
     };
     if (header.kind == Kind::Inner) != (header.height > 0) || header.height > HEIGHT_MAX {
-        return Err("its height is not one that its kind has");
+        return Err("its height is invalid for its kind");
     }
     if header.kind != Kind::Leaf && header.head_size_bytes > 0 {
-        return Err("it has heads, and is no leaf");
+        return Err("it has heads, but is not a leaf");
     }
     match header.kind {
         Kind::Leaf => leaf::check(bytes, header)?,
@@ -259,7 +259,7 @@ mod tests {
         assert!(
             elsewhere
                 .to_string()
-                .starts_with("block 3 of tree 8 is damaged")
+                .starts_with("block 3 of tree 8 is corrupted")
         );
         for at in 0..BLOCK_SIZE_BYTES {
             let mut other = bytes;

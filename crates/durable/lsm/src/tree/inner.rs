@@ -42,21 +42,21 @@ pub(super) fn check(
     let count = header.count as usize;
     let mut end = HEADER_SIZE_BYTES + count * SLOT_SIZE_BYTES;
     if count == 0 || end != header.place as usize || end > BLOCK_SIZE_BYTES {
-        return Err("its children do not fit it");
+        return Err("the number of its children is invalid");
     }
     let mut before = None;
     for index in 0..count {
         let slot = slot(bytes, index);
         if before.is_some_and(|it| it >= slot.child) || slot.child >= number {
-            return Err("its children do not ascend, or do not stand before it");
+            return Err("its children are not in ascending order, or not before it");
         }
         before = Some(slot.child);
         if slot.start != end || slot.size_bytes > SEPARATOR_SIZE_BYTES_MAX {
-            return Err("its separators do not stand side by side");
+            return Err("its separators are not contiguous, or too long");
         }
         end = slot.end();
         if end > BLOCK_SIZE_BYTES {
-            return Err("its separators do not fit it");
+            return Err("its separators exceed the block");
         }
     }
     Ok(())

@@ -73,7 +73,7 @@ pub(super) fn check(bytes: &[u8; BLOCK_SIZE_BYTES], header: Header) -> Result<()
     let (prefix_size_bytes, count) = (header.place as usize, header.count as usize);
     let head_size_bytes = header.head_size_bytes as usize;
     if count == 0 || !fits(prefix_size_bytes, head_size_bytes, count) {
-        return Err("its prefix and entries do not fit it");
+        return Err("its prefix and entries exceed the block");
     }
     let start = places(header).pointers;
     let pointers = &bytes[start..start + count * POINTER_SIZE_BYTES];
@@ -83,7 +83,7 @@ pub(super) fn check(bytes: &[u8; BLOCK_SIZE_BYTES], header: Header) -> Result<()
         pointer.is_some_and(|it| it.head_size_bytes <= head_size_bytes)
     };
     if !words.iter().all(is_one) {
-        return Err("a pointer in it has bits that no pointer in it has");
+        return Err("a pointer has invalid bits");
     }
     Ok(())
 }

@@ -78,7 +78,7 @@ pub fn check_blocks(tree: TreeId, first: BlockNumber, bytes: &[u8]) -> Result<()
     for (number, block) in (first.0..).zip(bytes.chunks(BLOCK_SIZE_BYTES)) {
         let number = BlockNumber(number);
         let Some(block) = block.first_chunk() else {
-            return Err(format::damaged(tree, number, "it is not whole"));
+            return Err(format::damaged(tree, number, "it is incomplete"));
         };
         format::check_block(block, tree, number)?;
     }

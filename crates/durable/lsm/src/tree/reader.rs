@@ -132,7 +132,7 @@ impl Tree {
         let kind = match height {
             0 => Kind::Leaf,
             1..=HEIGHT_MAX => Kind::Inner,
-            _ => return Err(damaged(self.id, number, "it is higher than trees are")),
+            _ => return Err(damaged(self.id, number, "its height exceeds the maximum")),
         };
         self.expect(block, number, kind, height)
     }
@@ -148,11 +148,7 @@ impl Tree {
         if header.kind == kind && header.height == height {
             return Ok(());
         }
-        Err(damaged(
-            self.id,
-            number,
-            "it is not of the kind that belongs there",
-        ))
+        Err(damaged(self.id, number, "unexpected kind of block"))
     }
 
     fn block(&self, number: BlockNumber) -> Result<Arc<Block>, LsmError> {
@@ -177,7 +173,7 @@ impl Tree {
             return Err(damaged(
                 self.id,
                 first,
-                "the tree does not have so many blocks",
+                "the block number is past the end of the tree",
             ));
         }
         self.source.read(first, to)

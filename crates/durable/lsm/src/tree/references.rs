@@ -146,7 +146,7 @@ impl References {
             let is_plausible =
                 row.size_bytes <= row.entry_count.saturating_mul(RECORD_SIZE_BYTES_MAX);
             if !ascends || number > LogPosition::MAX.number() || !is_plausible {
-                return Err("a row of its references is none that was written");
+                return Err("an entry of its references is invalid");
             }
             self.rows.insert(number, row);
         }
@@ -158,7 +158,7 @@ impl References {
 pub(super) fn check(header: Header) -> Result<(), &'static str> {
     match header.count as usize {
         1..=ROW_COUNT_MAX => Ok(()),
-        _ => Err("it has no or too many references"),
+        _ => Err("invalid number of references"),
     }
 }
 

@@ -54,22 +54,22 @@ impl TreeShape {
             return Err("its root is not its last block");
         }
         if self.height > HEIGHT_MAX {
-            return Err("it is higher than trees can be");
+            return Err("its height exceeds the maximum");
         }
         if self.filter.count == 0 || self.references.count == 0 {
-            return Err("it has no filter or no references");
+            return Err("its filter or references are missing");
         }
         let behind = self.references.end();
         if self.filter.end() != u64::from(self.references.first.0) || behind >= block_count {
-            return Err("its filter and references do not lie where they belong");
+            return Err("its filter or references are misplaced");
         }
         // The last leaf and the inner blocks above it are last.
         if behind + u64::from(self.height) + 1 > block_count {
-            return Err("it has not as many blocks as it is high");
+            return Err("it has fewer blocks than levels");
         }
         let leaf_count_max = u64::from(self.filter.first.0) + (block_count - behind);
         if self.entry_count == 0 || self.entry_count > leaf_count_max * ENTRY_COUNT_MAX as u64 {
-            return Err("it has no entries, or more than fit its leaves");
+            return Err("it has no entries, or more than its leaves can hold");
         }
         Ok(())
     }

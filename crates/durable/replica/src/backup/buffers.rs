@@ -87,7 +87,7 @@ impl<E: Endpoint> Buffers<'_, E> {
         if log_end <= behind {
             return Ok(());
         }
-        let how = format!("the log is said to end at {log_end}, and was written up to {at}");
+        let how = format!("the primary reports log end {log_end}, but it was written up to {at}");
         Err(LsmError::CannotFollow { how }.into())
     }
 
@@ -105,7 +105,7 @@ impl<E: Endpoint> Buffers<'_, E> {
             return Ok(size_bytes as usize);
         }
         let how = format!(
-            "log segment {} is closed, and the primary says that segment {number} ends after \
+            "log segment {} is closed, but the primary reports that segment {number} ends after \
              {size_bytes} bytes; it was written up to {at}",
             at.number().0
         );

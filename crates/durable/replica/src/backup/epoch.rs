@@ -52,10 +52,7 @@ impl<E: Endpoint> Backup<E> {
 
     fn fallen(&self, found: Epoch) -> ReplicaError {
         ReplicaError::Failed {
-            how: format!(
-                "its memory says {found}, where it was to be {} or later",
-                self.epoch
-            ),
+            how: format!("its memory holds {found}, expected {} or later", self.epoch),
             is_out_of_space: false,
         }
     }

@@ -51,8 +51,7 @@ impl<E: Endpoint> Backup<E> {
         let since = Instant::now();
         if let BackupState::Following(follower) = &mut self.state {
             if sync_wanted > follower.written_to() {
-                let how =
-                    format!("the log is to be durable up to {sync_wanted}, which is not there");
+                let how = format!("cannot sync the log up to {sync_wanted}, which is past its end");
                 return Err(LsmError::CannotFollow { how }.into());
             }
             follower.sync_log()?;

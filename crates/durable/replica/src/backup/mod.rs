@@ -317,7 +317,7 @@ impl<E: Endpoint> Backup<E> {
             follower.sync_log()?;
             // A failure here loses nothing: recovery finds the end of the log without it.
             if let Err(error) = follower.record_durable_end() {
-                tracing::warn!(%error, "its manifest does not say how far a backup's log is durable");
+                tracing::warn!(%error, "cannot record the durable end of a backup's log");
             }
         }
         Ok(())
@@ -352,12 +352,12 @@ impl<E: Endpoint> Backup<E> {
     pub fn prepare_promotion(&mut self, epoch: Epoch) -> Result<(), ReplicaError> {
         let not = |how: String| Err(ReplicaError::NotPromotable { how });
         if !matches!(self.state, BackupState::Following(_)) {
-            return not("it was not filled".to_owned());
+            return not("it has not caught up".to_owned());
         }
         if let Some(Failed { how, .. }) = self.failed.as_ref().filter(|it| it.is_disk) {
             return not(format!("its disk has failed: {how}"));
         }
-        let is_not_later = |own: Epoch| not(format!("it is of {own}, and {epoch} is not later"));
+        let is_not_later = |own: Epoch| not(format!("{epoch} is not later than its current {own}"));
         if self.promoted_to != Some(epoch) {
             if epoch <= self.epoch {
                 return is_not_later(self.epoch);
@@ -391,7 +391,7 @@ pub fn promote_directory(
 
 fn failed_memory(error: &BatchError) -> ReplicaError {
     ReplicaError::Failed {
-        how: format!("its own memory: {error}"),
+        how: format!("cannot access its own memory: {error}"),
         is_out_of_space: false,
     }
 }

@@ -47,7 +47,7 @@ impl<E: Endpoint> Backup<E> {
         let next = self.mailbox.next(&self.near, &self.near, &mut self.batch);
         let next = block_on(next, self.near.completions());
         let next = next.map_err(|error| ReplicaError::Failed {
-            how: format!("its primary's messages: {error}"),
+            how: format!("cannot receive messages of its primary: {error}"),
             is_out_of_space: false,
         })?;
         let Some(asked) = next else {
@@ -95,7 +95,7 @@ impl<E: Endpoint> Backup<E> {
                 let own = self.current_epoch()?;
                 if version != VERSION || Epoch(epoch) != own {
                     return Err(refusal(format!(
-                        "a primary of epoch {epoch} and version {version} comes to a backup of \
+                        "a primary of epoch {epoch} and version {version} cannot use a backup of \
                          {own} and version {VERSION}"
                     )));
                 }
@@ -173,7 +173,9 @@ impl<E: Endpoint> Backup<E> {
         // If the primary is correct, the log that the edit refers to is in the buffers.
         self.take_log(WriteExtent::All)?;
         let BackupState::Following(follower) = &mut self.state else {
-            return Err(refusal("an edit comes, and the base has not".to_owned()));
+            return Err(refusal(
+                "received an edit before the base was complete".to_owned(),
+            ));
         };
         follower.install(edit)?;
         self.counts.edit_count += 1;
@@ -195,7 +197,7 @@ impl<E: Endpoint> Backup<E> {
         }
         let BackupState::Following(follower) = &self.state else {
             return Err(refusal(format!(
-                "{name:?} is asked for before the base is whole"
+                "{name:?} was requested before the base was complete"
             )));
         };
         Ok(ReplicationReply::Piece(
@@ -238,7 +240,7 @@ impl<E: Endpoint> Backup<E> {
         match &mut self.state {
             BackupState::Filling(filling) => Ok(filling),
             _ => Err(LsmError::CannotFollow {
-                how: "a part of the base comes, and it was not begun, or is whole".to_owned(),
+                how: "received a part of a base that is not started or is complete".to_owned(),
             }
             .into()),
         }
@@ -252,7 +254,7 @@ impl<E: Endpoint> Backup<E> {
     ) -> Result<WrittenSum, ReplicaError> {
         let size_bytes = u64::from(size_bytes);
         if size_bytes > SEGMENT_SIZE_BYTES {
-            let how = format!("{size_bytes} bytes are more than a segment has");
+            let how = format!("{size_bytes} bytes exceed the size of a segment");
             return Err(refusal(how));
         }
         self.batch.clear();

@@ -256,7 +256,7 @@ fn a_backup_whose_disk_fails_says_so() {
     });
     let failed = primary.put(b"b", b"2", Durability::Sync);
     let text = failed.expect_err("it cannot sync").to_string();
-    assert!(text.contains("it says that it has failed"), "{text}");
+    assert!(text.contains("it reports that it has failed"), "{text}");
     primary.remove_backup(BackupId(1)).expect("it was one");
     primary.put(b"c", b"3", Durability::Sync).expect("alone");
     let promoted = nodes[1].promote(2);

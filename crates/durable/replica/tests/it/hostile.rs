@@ -114,25 +114,25 @@ fn requests_are_refused() {
     let tree_offer =
         format!(r#"{{"tree_offer":{{"id":1,"index":1,"size_bytes":4096,"sum":"{sum}"}}}}"#);
     for (request, expected) in [
-        ("", "it is no request"),
-        (&log_offer(1, 64), "it was not begun"),
+        ("", "not a valid request"),
+        (&log_offer(1, 64), "a base that is not started"),
         (&log_offer(1, 64).replace("00", "0g"), "hexadecimal"),
         ("{\"begin\":{}}", "missing field"),
-        (finish, "it was not begun"),
-        (edit, "the base has not"),
+        (finish, "a base that is not started"),
+        (edit, "an edit before the base"),
         (&begin.replace("h\":3", "h\":4"), "a primary of epoch 4"),
         (&begin.replace("n\":3,", "n\":2,"), "version 2"),
-        (piece, "before the base is whole"),
+        (piece, "before the base was complete"),
         (&piece.replace("log", "words"), "unknown variant"),
         (begin, ""),
         (&log_offer(1, 64), ""),
-        (&log_offer(1, 31), "or is none"),
+        (&log_offer(1, 31), "its size is invalid"),
         (&log_offer(1, 1 << 32), "invalid value"),
-        (&log_offer(1, (2 << 20) + 1), "or is none"),
-        (&tree_offer, "0 came before it"),
+        (&log_offer(1, (2 << 20) + 1), "its size is invalid"),
+        (&tree_offer, "after 0 segments"),
         (
             r#"{"log_segment":{"number":0,"end":null,"size_bytes":2097153}}"#,
-            "more than a segment has",
+            "exceed the size of a segment",
         ),
         (
             r#"{"tree_segment":{"id":1,"index":0,"size_bytes":4096}}"#,
@@ -140,7 +140,7 @@ fn requests_are_refused() {
         ),
         (
             r#"{"finish":{"next_log":0,"read_from":99,"next_tree":1,"edit_count":0}}"#,
-            "behind its end",
+            "past its end",
         ),
     ] {
         let reason = ask(request);

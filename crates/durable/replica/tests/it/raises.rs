@@ -113,7 +113,7 @@ fn a_backup_that_is_raised_for_another_primary_refuses_the_old_one() {
     let text = refused
         .expect_err("with what is left of the old one")
         .to_string();
-    assert!(text.contains("it has to begin anew"), "{text}");
+    assert!(text.contains("restart the backup"), "{text}");
     nodes[1].backup().take();
     nodes[1].become_backup(5);
     raise_backup(&nodes[1], 6);

@@ -27,7 +27,7 @@ fn finish_removals(regions: &Path) -> Result<(), ServerError> {
 /// Assigns replicas of an older version, in a directory of the same cluster, to the cluster's new
 /// identifier. Notes of another cluster stay unchanged.
 pub(crate) fn adopt_replicas(regions: &Path, cluster: ClusterId) -> Result<(), ServerError> {
-    if !regions.try_exists().map_err(failed("find", regions))? {
+    if !regions.try_exists().map_err(failed("access", regions))? {
         return Ok(());
     }
     for id in found(regions)? {
@@ -36,7 +36,7 @@ pub(crate) fn adopt_replicas(regions: &Path, cluster: ClusterId) -> Result<(), S
             Ok(Some(note)) if note.cluster.is_none() => drop(place.put_in_force(&note)?),
             Ok(_) => {}
             // This one cannot be used, but the others can.
-            Err(error) => tracing::error!(%error, "a replica of {} is not adopted", id.0),
+            Err(error) => tracing::error!(%error, "cannot adopt a replica of {}", id.0),
         }
     }
     Ok(())
@@ -78,12 +78,12 @@ pub(crate) fn copies(
 ) -> DiskCopies {
     let mut disk = DiskCopies::default();
     if let Err(error) = finish_removals(regions) {
-        tracing::warn!(%error, "what was removed takes room still");
+        tracing::warn!(%error, "cannot delete removed replicas; they still use disk space");
     }
     let found = match found(regions) {
         Ok(found) => found,
         Err(error) => {
-            tracing::error!(%error, "copies on this disk cannot be listed, so none is reported");
+            tracing::error!(%error, "cannot list the copies on this disk; none is reported");
             return disk;
         }
     };
@@ -95,7 +95,7 @@ pub(crate) fn copies(
             Ok(None) | Err(ServerError::OtherClusterFile { .. }) => {
                 let lacks_note = place.lacks_note();
                 if let Err(error) = place.remove() {
-                    tracing::warn!(%error, "what is left of a replica stays");
+                    tracing::warn!(%error, "cannot remove the remains of a replica");
                 }
                 // Treated like a damaged note (CONTROL-18).
                 disk.unusable.extend(lacks_note.then(|| UnusableCopy {

@@ -73,7 +73,7 @@ fn what_is_not_known_to_be_garbage_is_moved_aside() {
                             cluster: Some(found),
                             ..
                         }) => format!("belongs to {found}, but this server belongs to {CLUSTER}"),
-                        _ => "REPLICA names no cluster".to_owned(),
+                        _ => "REPLICA does not name a cluster".to_owned(),
                     };
                     assert!(error.contains(&told), "{error}");
                     place.remove().expect("moved");
@@ -140,8 +140,8 @@ fn what_is_in_another_ones_place_is_not_used() {
     found(2, ["", ""]);
     swap(places[0].path.clone(), places[1].path.clone());
     let is_note = [
-        "it is the note of replica 1 of region 6",
-        "of replica 2 of region 5",
+        "it belongs to replica 1 of region 6",
+        "to replica 2 of region 5",
     ];
     found(0, is_note);
     swap(places[0].path.clone(), places[1].path.clone());
@@ -150,7 +150,7 @@ fn what_is_in_another_ones_place_is_not_used() {
         0,
         [
             "5-2/data-4",
-            "6-1/data-4 is damaged: it is not the copy that REPLICA names",
+            "6-1/data-4 is corrupted: it is not the copy that REPLICA names",
         ],
     );
     swap(places[0].data(4), places[1].data(4));
@@ -327,9 +327,9 @@ fn notes_are_golden() {
     )
     .expect("written");
     let error = place.note().expect_err("of the future").to_string();
-    assert!(error.contains("a newer program has written it"), "{error}");
+    assert!(error.contains("a newer version has written it"), "{error}");
     assert!(
-        error.contains("format version 3") && !error.contains("damaged"),
+        error.contains("format version 3") && !error.contains("corrupted"),
         "{error}"
     );
 }
@@ -367,7 +367,7 @@ fn wrong_lengths_are_damage() {
                 bytes.len()
             );
             assert!(
-                said.contains("damaged") && said.contains("restore"),
+                said.contains("corrupted") && said.contains("restore"),
                 "{said}"
             );
         }
@@ -390,7 +390,7 @@ fn copies_that_are_lost_are_not_made_anew() {
     let note = ReplicaNote::new(ID, Epoch(9), 4);
     place.put_in_force(&note).expect("written");
     let lost = place.storage_in_force(&note).expect_err("it is not there");
-    assert!(lost.to_string().contains("is not there"), "{lost}");
+    assert!(lost.to_string().contains("is missing"), "{lost}");
     let disk = copies_in(&scratch);
     assert!(
         disk.copies.is_empty() && disk.unusable[0].is_damaged,

@@ -171,13 +171,17 @@ impl Actor {
             return;
         };
         let region = self.replica.region;
-        tracing::error!("{region} fails on {}: {}", self.context.server, failure.how);
+        tracing::error!(
+            "{region} failed on {}: {}",
+            self.context.server,
+            failure.how
+        );
         self.replica.set_served(None);
         let state = std::mem::replace(&mut self.state, ActorState::Failed);
         // Keeps as much of its data as possible.
         if let Err(error) = self.close_state(state) {
             tracing::warn!(
-                "what {region} had last is not all on the disk: {}",
+                "cannot write the latest data of {region} to disk: {}",
                 error.how
             );
         }
@@ -302,7 +306,7 @@ impl Actor {
         let mut shown = self.replica.show();
         shown.epoch = Some(order.epoch);
         if std::mem::take(&mut shown.waits_for_space) {
-            tracing::info!("{} has room, and goes on", self.replica.region);
+            tracing::info!("{} has free space again and continues", self.replica.region);
         }
         Ok(())
     }
@@ -350,7 +354,7 @@ impl Actor {
                 }
                 Err(error) => return Err(error.into()),
             },
-            ActorState::Failed => return Err("it has failed before".to_owned().into()),
+            ActorState::Failed => return Err("the replica has already failed".to_owned().into()),
         };
         let primary = PrimaryReplica::new(
             self.place.clone(),
@@ -382,9 +386,8 @@ impl Actor {
         let was_told = std::mem::replace(&mut self.replica.show().waits_for_space, true);
         if !was_told {
             tracing::error!(
-                "{region} waits for room on the disk of {server}, which is full: {error}; make \
-                 room on it, or enlarge it: it is served then by itself, and until then nobody \
-                 reads or writes it"
+                "{region} is unavailable because the disk of {server} is full: {error}; free \
+                 space on it or enlarge it; the region then becomes available automatically"
             );
         }
         PromotionOutcome::Waits
@@ -400,7 +403,7 @@ impl Actor {
                 // A damaged copy was not reported, and must not be replaced by an empty one
                 // (CONTROL-18).
                 if self.place.note()?.is_some() {
-                    return no_copy("its copy on this disk cannot be used; it is kept");
+                    return no_copy("the copy on this disk cannot be used, and is kept");
                 }
                 self.place.make()?;
                 let generation = self.place.clear_but(None)?;
@@ -417,7 +420,7 @@ impl Actor {
             }
             Source::Copy => {
                 let Some(note) = self.place.note()? else {
-                    return no_copy("there is no copy of it on this disk");
+                    return no_copy("this disk has no copy of the region");
                 };
                 let unproven = Some(&note).filter(|_| order.is_unproven);
                 let reach = unproven.and_then(|note| self.place.reach(note));
@@ -433,8 +436,8 @@ impl Actor {
                     reach,
                 })
             }
-            Source::Split(_) => no_copy("nothing was prepared for this region here"),
-            Source::Primary(_) => no_copy("a primary is nobody's backup"),
+            Source::Split(_) => no_copy("the region was not prepared on this server"),
+            Source::Primary(_) => no_copy("a primary cannot be a backup"),
         }
     }
 
@@ -451,12 +454,12 @@ impl Actor {
                 let note = self.place.note()?;
                 // The record lists this replica as complete (CONTROL-18).
                 if source == Source::Copy && note.is_none() {
-                    let how = "there is no copy of it on this disk";
+                    let how = "this disk has no copy of the region";
                     return Err(ServerError::NoCopy(how).into());
                 }
                 Box::new(BackupReplica::new(self.place.clone(), note))
             }
-            ActorState::Failed => return Err("it has failed before".to_owned().into()),
+            ActorState::Failed => return Err("the replica has already failed".to_owned().into()),
         };
         let raised = backup.raise(order);
         self.state = ActorState::Backup(backup);
@@ -483,25 +486,27 @@ impl Actor {
             PeerRequest::Attach { of: name, .. } | PeerRequest::Commit { of: name, .. } => *name,
             // `OpenReplicas` answers these requests.
             PeerRequest::Prepare { .. } | PeerRequest::Abandon { .. } => {
-                return Ok(PeerReply::Refused("it is no replica's".to_owned()));
+                return Ok(PeerReply::Refused(
+                    "a replica cannot handle this request".to_owned(),
+                ));
             }
         };
         let open_at = self.replica.show().epoch;
         let ActorState::Backup(backup) = &mut self.state else {
-            return Ok(PeerReply::NotYet("it is no backup".to_owned()));
+            return Ok(PeerReply::NotYet("the replica is not a backup".to_owned()));
         };
         // Nothing of an epoch below its own is accepted, and a later epoch waits for the order.
         if open_at < Some(name.epoch) {
             return Ok(PeerReply::NotYet(
-                "it does not know of this epoch".to_owned(),
+                "the replica has not reached this epoch".to_owned(),
             ));
         }
         if open_at > Some(name.epoch) {
-            let how = format!("it is at a later epoch than {}", name.epoch);
+            let how = format!("the replica is at a later epoch than {}", name.epoch);
             return Ok(PeerReply::Refused(how));
         }
         if self.primary != Some(name.primary) {
-            let how = format!("{} is not its primary", name.primary);
+            let how = format!("{} is not the primary of the replica", name.primary);
             return Ok(PeerReply::Refused(how));
         }
         match request {
@@ -550,14 +555,14 @@ impl Actor {
         };
         if !is_wanted {
             if let Err(error) = self.place.remove() {
-                tracing::warn!(%error, "a replica that is not wanted stays on the disk");
+                tracing::warn!(%error, "cannot remove an unneeded replica from the disk");
             }
             return;
         }
         let region = self.replica.region;
         if let Err(error) = closed {
             tracing::warn!(
-                "what {region} had last is not all on the disk: {}",
+                "cannot write the latest data of {region} to disk: {}",
                 error.how
             );
         }
@@ -565,7 +570,7 @@ impl Actor {
         if let Ok(Some(note)) = self.place.note()
             && let Err(error) = self.place.clear_but(Some(note.generation))
         {
-            tracing::warn!(%error, "what {region} was being filled with stays on the disk");
+            tracing::warn!(%error, "cannot remove incomplete copies of {region} from the disk");
         }
     }
 }

@@ -120,7 +120,7 @@ impl BackupReplica {
         }
         let retired = attached.backup.retire();
         retired.map_err(|error| ReplicaFailure {
-            how: format!("what came last cannot be kept: {error}"),
+            how: format!("cannot write the latest data to disk: {error}"),
             lacked_room: error.is_out_of_space(),
             is_damaged: false,
         })
@@ -182,7 +182,7 @@ impl BackupReplica {
     /// copy that cannot be used supplies none, and stays unchanged.
     fn previous(&self) -> Option<Arc<dyn Storage>> {
         let storage = self.place.storage_in_force(self.note.as_ref()?);
-        let unusable = |error: &_| tracing::warn!(%error, "nothing of a copy is kept");
+        let unusable = |error: &_| tracing::warn!(%error, "cannot reuse the previous copy");
         storage.inspect_err(unusable).ok()
     }
 
@@ -198,12 +198,12 @@ impl BackupReplica {
             .filter(|it| it.attachment == attachment)
         else {
             return Ok(PeerReply::Refused(
-                "another copy was begun since, or this one has ended".to_owned(),
+                "the copy was replaced by a newer one, or has ended".to_owned(),
             ));
         };
         let status = attached.backup.status().map_err(ServerError::from)?;
         if !status.is_filled || status.failed.is_some() {
-            return Ok(PeerReply::Refused("it was not filled".to_owned()));
+            return Ok(PeerReply::Refused("the copy is not complete".to_owned()));
         }
         let generation = attached.generation;
         if let Some(kept) = self.note.filter(|_| attached.keeps_copy) {
@@ -299,7 +299,7 @@ impl BackupReplica {
     ) -> Result<OpenedCopy, ServerError> {
         let epoch = order.epoch;
         let Some(note) = self.note else {
-            let how = "it never had all, so it cannot be primary";
+            let how = "the replica was never complete, so it cannot become primary";
             return Err(ServerError::NoCopy(how));
         };
         if !self.is_committed() {

@@ -100,8 +100,8 @@ impl SharedDamage {
         let plural = if numbers.len() == 1 { "" } else { "s" };
         (!numbers.is_empty()).then(|| {
             format!(
-                "the log is damaged in segment{plural} {} of it, as the one was that it was filled \
-                 from, when no other replica had everything",
+                "the log is corrupted in segment{plural} {}: it was copied from a replica with the \
+                 same corruption when no other complete replica existed",
                 numbers.join(", ")
             )
         })
@@ -141,7 +141,7 @@ mod tests {
         };
         assert!(!shared.has(&tree) && !shared.has_segment(None));
         let text = shared.text().expect("there is some");
-        assert!(text.starts_with("the log is damaged in segment 0 of it"));
+        assert!(text.starts_with("the log is corrupted in segment 0: "));
         shared.replace([]);
         assert!(!shared.has(&at(7)));
     }
@@ -178,7 +178,7 @@ mod tests {
         shared.note_collected(|number| number == second);
         assert_eq!(shared.all(), [second].into());
         let text = shared.text().expect("there is some");
-        assert!(text.contains("in segment 2 of it"), "{text}");
+        assert!(text.contains("in segment 2: "), "{text}");
         assert!(shared.is_collected(Some(first)) && shared.has_segment(Some(first)));
         assert!(!shared.is_collected(Some(second)) && !shared.is_collected(None));
         shared.note_collected(|_| false);

@@ -89,7 +89,7 @@ impl Link {
         let thread = match spawned {
             Ok(thread) => Some(thread),
             Err(error) => {
-                shared.set(LinkStage::Failed(format!("no thread to fill it: {error}")));
+                shared.set(LinkStage::Failed(format!("cannot start a thread: {error}")));
                 None
             }
         };
@@ -187,7 +187,7 @@ enum FillOutcome {
 }
 
 fn not_wanted() -> FillOutcome {
-    FillOutcome::Failed("it is not wanted any more".to_owned())
+    FillOutcome::Failed("the backup is no longer needed".to_owned())
 }
 
 impl FillWork {
@@ -214,9 +214,9 @@ impl FillWork {
                     continue;
                 }
             };
-            tracing::debug!("{} of {} is not filled: {how}", self.id, self.name.region);
+            tracing::debug!("{} of {} is not in sync: {how}", self.id, self.name.region);
             if since.elapsed() > self.context.options.link_patience {
-                tracing::warn!("{} of {} has failed: {how}", self.id, self.name.region);
+                tracing::warn!("{} of {} failed: {how}", self.id, self.name.region);
                 return self.shared.set(LinkStage::Failed(how));
             }
             thread::sleep(REST);
@@ -243,13 +243,13 @@ impl FillWork {
                 return Err(self.own(error));
             }
             tracing::error!(
-                "{} of {} is filled from a log that is damaged, as no other copy is known: {}",
+                "{} of {} is copied from a corrupted log because no other copy is known: {}",
                 self.id,
                 self.name.region,
                 self.failure_of(error).how
             );
             if !self.keeps_copy.replace(true) {
-                let how = "the copy that it has is kept, as the primary's log is damaged";
+                let how = "the existing copy is kept because the primary's log is corrupted";
                 return Err(FillOutcome::NotYet(how.to_owned()));
             }
         }
@@ -288,7 +288,8 @@ impl FillWork {
             return Ok(());
         }
         let how = format!(
-            "its log goes on to {own}, and that of the copy on {} to {other}: that one goes on",
+            "its log ends at {own}, but the log of the copy on {} ends at {other}; that copy \
+             takes over",
             self.server
         );
         Err(FillOutcome::OwnFailed(how.into()))
@@ -349,7 +350,7 @@ impl FillWork {
                 }
             }
             Ok((other, _)) => {
-                return FillOutcome::Failed(format!("it has answered something else: {other}"));
+                return FillOutcome::Failed(format!("unexpected reply: {other}"));
             }
         };
         let filled = self.fill(&client, slot_count, &theirs).and_then(|damage| {
@@ -364,7 +365,7 @@ impl FillWork {
             match peer::ask(&self.context, self.server, &commit).map_err(FillOutcome::Failed)? {
                 (PeerReply::Committed, _) => Ok(()),
                 (other, _) => Err(FillOutcome::Failed(format!(
-                    "its copy is not in force: {other}"
+                    "cannot commit the copy: {other}"
                 ))),
             }
         });
@@ -415,7 +416,7 @@ impl FillWork {
             return Err(not_wanted());
         }
         let layout = layout(slot_count);
-        let layout = layout.ok_or_else(|| format!("it says that it has {slot_count} buffers"));
+        let layout = layout.ok_or_else(|| format!("invalid buffer count {slot_count}"));
         let connections = BackupConnections {
             log: session(client).map_err(FillOutcome::Failed)?,
             index: session(client).map_err(FillOutcome::Failed)?,

@@ -41,10 +41,11 @@ pub(super) fn layout(slot_count: u64) -> Option<Layout> {
 impl BackupMemory {
     /// Maps zeroed memory, and listens on a free port of this host, for clients with this secret.
     pub(super) fn open(host: IpAddr, slot_count: u64, secret: Secret) -> Result<Self, String> {
-        let layout = layout(slot_count)
-            .ok_or_else(|| format!("{slot_count} buffers are too few, or too many"))?;
+        let layout =
+            layout(slot_count).ok_or_else(|| format!("invalid buffer count {slot_count}"))?;
         let mapped = MappedMemory::anonymous(layout.word_count() * 8);
-        let region = Arc::new(mapped.map_err(|error| format!("no memory for buffers: {error}"))?);
+        let mapped = mapped.map_err(|error| format!("cannot allocate buffers: {error}"))?;
+        let region = Arc::new(mapped);
         let mut options = TcpListenOptions::at(SocketAddr::new(host, 0));
         options.secret = Some(secret);
         options.nic_thread_count = 1;
@@ -57,7 +58,7 @@ impl BackupMemory {
         let thread = std::thread::Builder::new().name("backup-memory".to_owned());
         let thread = thread
             .spawn(move || listener.run(&mut Sessions::default(), &heard))
-            .map_err(|error| format!("no thread for a listener: {error}"))?;
+            .map_err(|error| format!("cannot start a listener thread: {error}"))?;
         Ok(Self {
             region,
             layout,
@@ -78,8 +79,8 @@ impl BackupMemory {
         if let Some(thread) = self.thread.take() {
             match thread.join() {
                 Ok(Ok(())) => {}
-                Ok(Err(error)) => tracing::warn!(%error, "a backup's memory was not served well"),
-                Err(_) => tracing::error!("a backup's listener has panicked"),
+                Ok(Err(error)) => tracing::warn!(%error, "the memory listener of a backup failed"),
+                Err(_) => tracing::error!("the memory listener of a backup panicked"),
             }
         }
     }
@@ -105,7 +106,7 @@ impl SessionService for Sessions {
     fn register(&mut self, _pid: u32) -> Result<OwnerWord, String> {
         let number = (self.count % SESSION_NUMBER_COUNT) as u16 + 1;
         let incarnation = self.count / SESSION_NUMBER_COUNT + 1;
-        let session = SessionId::new(number).ok_or("no session is left")?;
+        let session = SessionId::new(number).ok_or("no free session")?;
         self.count += 1;
         let owner = OwnerWord::new(session, Incarnation::new(incarnation));
         self.alive.insert(owner.word());

@@ -61,7 +61,7 @@ impl Mismatches {
             return;
         }
         tracing::error!(
-            "{region}: {found} (replica {} on {server}); refilling that replica from the primary",
+            "{region}: {found} (replica {} on {server}); copying it again from the primary",
             replica.0
         );
         known.count += 1;

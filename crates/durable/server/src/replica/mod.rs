@@ -297,7 +297,7 @@ impl Replica {
         let served = self.served();
         if let Err(error) = self.log_end().write(served.as_deref(), buffer) {
             // The replica's own thread gets the same error, or succeeds in writing.
-            tracing::debug!(%error, "the end of a log of {} was not written", self.region);
+            tracing::debug!(%error, "cannot write the end of a log of {}", self.region);
             if !error.is_out_of_space() {
                 self.wake();
             }

@@ -324,7 +324,7 @@ impl PrimaryReplica {
         match engine.record_durable_end() {
             // Recovery does not need the edit; it is retried.
             Err(error) if error.is_out_of_space() => {
-                tracing::debug!(%error, "no room to say how far a log is durable");
+                tracing::debug!(%error, "out of space to record the durable end of a log");
             }
             Err(error) => drop(self.served.note_engine(&error)),
             Ok(()) => {}
@@ -362,7 +362,7 @@ impl PrimaryReplica {
         };
         match self.place.put_in_force(&note) {
             Ok(note) => self.note = note,
-            Err(error) => tracing::warn!(%error, "that a copy was verified is not noted"),
+            Err(error) => tracing::warn!(%error, "cannot record that a copy was verified"),
         }
     }
 
@@ -396,7 +396,7 @@ impl PrimaryReplica {
             && let Err(error) = engine.record_durable_end()
         {
             // Recovery finds all durable data without it.
-            tracing::warn!(%error, "its manifest does not say how far a log is durable");
+            tracing::warn!(%error, "cannot record the durable end of a log in its manifest");
         }
         drop(self.primary);
         let since = Instant::now();

@@ -64,7 +64,7 @@ impl Split {
         let thread = thread::Builder::new().name(format!("split-{}", child.0));
         let spawned = thread.spawn(move || {
             if let Err(how) = of.prepare(&parent, &context) {
-                tracing::warn!("{child} is not split off: {how}");
+                tracing::warn!("cannot split off {child}: {how}");
                 let mut failed_at = of.failed_at.lock().unwrap_or_else(PoisonError::into_inner);
                 *failed_at = Some(Instant::now());
             }
@@ -103,7 +103,10 @@ impl Split {
                 child: self.child,
             };
             if let Err(how) = peer::ask(context, backup.server, &request) {
-                tracing::debug!("{} keeps what it has prepared: {how}", backup.server);
+                tracing::debug!(
+                    "{} did not discard the data prepared for a split: {how}",
+                    backup.server
+                );
             }
         }
     }
@@ -134,13 +137,13 @@ impl Split {
         if let Some(thread) = self.thread().take()
             && thread.join().is_err()
         {
-            tracing::error!("the thread that prepares {} has panicked", self.child);
+            tracing::error!("the thread that prepares {} panicked", self.child);
         }
     }
 
     fn check(&self, parent: &ServedRegion) -> Result<(), String> {
         if self.is_over.load(Ordering::Acquire) || parent.serving_state() == ServingState::Stopped {
-            return Err("it is not wanted any more".to_owned());
+            return Err("the split was canceled".to_owned());
         }
         Ok(())
     }
@@ -154,7 +157,7 @@ impl Split {
             }
             thread::sleep(REST);
         }
-        Err("it is not wanted any more".to_owned())
+        Err("the split was canceled".to_owned())
     }
 
     fn prepare(&self, parent: &Replica, context: &Context) -> Result<(), String> {
@@ -196,7 +199,7 @@ impl Split {
                         Err(how) => how,
                     };
                     // The backup will not be filled, and the region begins without it.
-                    tracing::warn!("{server} does not prepare a split: {how}");
+                    tracing::warn!("{server} did not prepare a split: {how}");
                 });
             }
         });
@@ -214,7 +217,7 @@ impl Split {
                 return Err(failure.how);
             }
             if since.elapsed() > OPEN_PATIENCE {
-                return Err("its engine is not opened".to_owned());
+                return Err("timed out opening the engine of the new region".to_owned());
             }
             thread::sleep(REST);
         }

@@ -197,8 +197,8 @@ fn the_only_record_is_damaged() {
             .get(&key_of(7))
             .expect_err("it is damaged")
             .to_string();
-        assert!(error.contains("could not read"), "{error}");
-        assert!(error.contains("log is damaged at"), "{error}");
+        assert!(error.contains("read failed on"), "{error}");
+        assert!(error.contains("log is corrupted at"), "{error}");
         assert!(error.contains("server 1"), "{error}");
         for number in (0..RECORD_COUNT).filter(|number| *number != 7).step_by(50) {
             let found = table.get(&key_of(number)).expect("it is served");

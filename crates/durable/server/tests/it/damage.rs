@@ -134,7 +134,7 @@ fn trees_of_all_copies_are_damaged() {
         let count = flip_leaves(&data(&test_cluster, index).join("trees"));
         assert!(count > 0, "no leaf has the other keys alone");
     }
-    let expected = ["of tree ", " is damaged: ", "(byte ", "/trees)"];
+    let expected = ["of tree ", " is corrupted: ", "(byte ", "/trees)"];
     let is_told = |how: &str| expected.iter().all(|it| how.contains(it));
     let before = wait_told(&test_cluster, &table, |told| {
         // A copy that left while two others were members is removed.
@@ -179,7 +179,7 @@ fn logs_of_all_copies_are_damaged() {
         let data = data(&test_cluster, index);
         flip(&data.join("log"), find_in_log(&data, &value_of(7)) + 2000);
     }
-    let is_told = |how: &Option<String>| how.as_deref().is_some_and(|it| it.contains("damaged"));
+    let is_told = |how: &Option<String>| how.as_deref().is_some_and(|it| it.contains("corrupted"));
     let before = wait_told(&test_cluster, &table, |told| {
         is_told(&told.primary) && told.backups.len() == 2 && told.backups.iter().all(is_told)
     });
@@ -187,7 +187,7 @@ fn logs_of_all_copies_are_damaged() {
         is_served(
             &table,
             &[key_of(7)],
-            &["the log is damaged at", "(byte ", "/log)"],
+            &["the log is corrupted at", "(byte ", "/log)"],
         );
         thread::sleep(Duration::from_secs(1));
     }
@@ -222,16 +222,16 @@ fn damage_before_a_flush_takes_no_region_away() {
     let at = find_in_log(&data(&test_cluster, primary), &value_of(7)) + 2000;
     flip(&log, at);
     wait_told(&test_cluster, &table, |told| told.primary.is_some());
-    is_served(&table, &[key_of(7)], &["the log is damaged at"]);
+    is_served(&table, &[key_of(7)], &["the log is corrupted at"]);
     test_cluster.start(other);
     test_cluster.wait_replicated(&table, 2);
-    is_served(&table, &[key_of(7)], &["the log is damaged at"]);
+    is_served(&table, &[key_of(7)], &["the log is corrupted at"]);
     test_cluster.stop(primary);
-    is_served(&table, &[key_of(7)], &["the log is damaged at"]);
+    is_served(&table, &[key_of(7)], &["the log is corrupted at"]);
     assert_eq!(table.get(b"alone").expect("served"), Some(b"one".to_vec()));
     test_cluster.stop(other);
     test_cluster.start(other);
-    is_served(&table, &[key_of(7)], &["the log is damaged at"]);
+    is_served(&table, &[key_of(7)], &["the log is corrupted at"]);
 }
 
 /// If unflushed log of the only replica is damaged, nothing is served after a restart, as the lost
@@ -264,11 +264,11 @@ fn an_only_log_is_damaged_before_it_is_opened() {
         thread::sleep(Duration::from_millis(50));
     };
     for told in [
-        "the log is damaged at",
+        "the log is corrupted at",
         "(byte ",
         &format!(" of {})", log.display()),
         "restore the directory from a copy, or a replica",
-        "nothing of it is read",
+        "until then it is not read",
     ] {
         assert!(how.contains(told), "no {told:?} in {how}");
     }

@@ -53,7 +53,7 @@ fn directories_of_others_are_refused() {
     load(&table);
     let open = RegionServer::start(test_cluster.coordinator.clone(), &test_cluster.options(0));
     let error = open.expect_err("it is open").to_string();
-    assert!(error.contains("stop that one first"), "{error}");
+    assert!(error.contains("stop that server first"), "{error}");
     check(&table);
     test_cluster.stop(0);
     let before = contents(&test_cluster.directory(0));
@@ -61,7 +61,7 @@ fn directories_of_others_are_refused() {
     as_another.number = Some(9);
     let error = RegionServer::start(test_cluster.coordinator.clone(), &as_another);
     let error = error.expect_err("it is server 1's").to_string();
-    assert!(error.contains("leave the number out"), "{error}");
+    assert!(error.contains("omit the number"), "{error}");
     let other = TestCluster::new(0);
     let error = RegionServer::start(other.coordinator.clone(), &test_cluster.options(0));
     let error = error.expect_err("it is another cluster's").to_string();

@@ -184,7 +184,7 @@ fn the_only_disk_is_full() {
                 }
             }
             let refused = refused.expect("no room is left");
-            for told in ["server 1 is full", "make room on it", "nothing was done"] {
+            for told in ["server 1 is full", "free space on it", "nothing was done"] {
                 assert!(refused.contains(told), "{refused}");
             }
             assert!(
@@ -230,7 +230,7 @@ fn a_server_starts_on_a_full_disk() {
         disks[0].fill_up();
         test_cluster.stop(0);
         test_cluster.start(0);
-        let room = "room on the disk of server 1, which is full: make room on it";
+        let room = "free space on the disk of server 1, which is full; free space on it";
         wait_until("it says what it waits for", || {
             let waits = waits(&test_cluster);
             waits.len() == 3 && waits.iter().all(|it| it.contains(room))
@@ -268,7 +268,7 @@ fn a_backup_is_full() {
         assert_eq!(region().next_replica, next_replica, "it is not tried again");
         assert_eq!(
             waits(&test_cluster),
-            ["a server with room for another backup"]
+            ["a server with free space for another backup"]
         );
         trial.wait_done(100);
         disks[backup].repair();
@@ -449,7 +449,7 @@ fn all_go_on_when_there_is_room() {
     test_cluster.start(index);
     test_cluster.start(MASTER);
     let names_all = |waits: &[String]| {
-        let told = |server| format!("room on the disk of {server}, which is full");
+        let told = |server| format!("free space on the disk of {server}, which is full");
         let mut backups = before.backups.iter();
         backups.all(|it| waits.concat().contains(&told(it.replica.server)))
     };

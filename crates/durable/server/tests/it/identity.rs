@@ -42,7 +42,7 @@ fn a_handle_is_of_one_table() {
     for error in errors {
         let told = error.to_string();
         assert!(matches!(error, ClientError::OtherTable { .. }), "{told}");
-        assert!(told.contains("Nothing was written"), "{told}");
+        assert!(told.contains("nothing was written"), "{told}");
     }
     assert_eq!(
         table.get(b"k").expect("it is served"),

@@ -52,7 +52,7 @@ fn split(test_cluster: &TestCluster, table: &PersistentTable, at: &[u8]) {
             match &answer {
                 // The region has just been split, and its primary has not reported that it
                 // continues.
-                Some(AdminReply::Refused(why)) if why.contains("nobody serves") => {
+                Some(AdminReply::Refused(why)) if why.contains("is not served now") => {
                     (number, answer) = (admin_request(), None);
                 }
                 Some(AdminReply::Refused(why)) => panic!("{why}"),

@@ -308,7 +308,7 @@ fn an_only_replica_that_lacks_a_log_segment_reports_it() {
     start_all(&mut test_cluster);
     wait(&test_cluster, &table, |reports| {
         let fault = reports.first().and_then(|it| it.fault.as_deref());
-        fault.is_some_and(|how| how.contains("the segment does not begin as one of this log"))
+        fault.is_some_and(|how| how.contains("the segment header is not one of this log"))
     });
     wait(&test_cluster, &table, |reports| {
         let verification = reports.first().and_then(|it| it.verification);

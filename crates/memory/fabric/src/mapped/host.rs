@@ -17,7 +17,7 @@ pub(super) fn check_available(size_bytes: u64) -> io::Result<()> {
     }
     Err(io::Error::new(
         io::ErrorKind::OutOfMemory,
-        format!("{size_bytes} bytes where the host has {available} bytes available"),
+        format!("{size_bytes} bytes requested, {available} bytes available on this host"),
     ))
 }
 

@@ -127,17 +127,17 @@ impl MappedMemory {
         let actual = rustix::fs::fstat(&descriptor)?.st_size;
         if u64::try_from(actual).ok() != Some(size_bytes) || size_bytes == 0 {
             return Err(invalid(format!(
-                "the pool's memory has {actual} bytes where the node announced {size_bytes}"
+                "the pool's memory has {actual} bytes, expected {size_bytes}"
             )));
         }
         // A partial word could not be addressed, and `drop` would not unmap its page.
         if !size_bytes.is_multiple_of(size_of::<AtomicU64>() as u64) {
             return Err(invalid(format!(
-                "the pool's memory has {size_bytes} bytes, which is no whole number of words"
+                "the pool's memory has {size_bytes} bytes, which is not a multiple of the word size"
             )));
         }
         let seals = rustix::fs::fcntl_get_seals(&descriptor)
-            .map_err(|_| invalid("the pool's memory is no memfd".to_owned()))?;
+            .map_err(|_| invalid("the pool's memory is not a memfd".to_owned()))?;
         if !seals.contains(SealFlags::SHRINK) {
             return Err(invalid(
                 "the pool's memory is not sealed against shrinking".to_owned(),
@@ -242,7 +242,7 @@ fn round_up(size_bytes: u64, unit: u64) -> io::Result<usize> {
 fn too_large(size_bytes: u64) -> io::Error {
     io::Error::new(
         io::ErrorKind::InvalidInput,
-        format!("a pool of {size_bytes} bytes is beyond this machine's address space"),
+        format!("a pool of {size_bytes} bytes exceeds this machine's address space"),
     )
 }
 

@@ -22,24 +22,24 @@ pub enum CallError {
         reason: String,
     },
     /// The reply is invalid. The content of these rings cannot be trusted any more.
-    #[error("the server sent a reply that {0}; is it a farleaf of the same version?")]
+    #[error("invalid reply from the server: {0}; check that it runs the same version of farleaf")]
     Malformed(MalformedMessage),
     /// Another call was cut off while it wrote, or its batch failed, before this request was
     /// written. Nothing of this request was sent. Connect again.
-    #[error("the calls to this server were cut off in the middle of a request; connect again")]
+    #[error("the calls to this server were interrupted while sending a request; connect again")]
     Broken,
     /// Another call was cut off while it wrote, or its batch failed, after this request was
     /// written. It is unknown whether the server has executed this request.
     #[error(
-        "the calls to this server were cut off in the middle of another request; whether it has \
-         done what was asked by this one is unknown; connect again"
+        "the calls to this server were interrupted while sending another request; this request may \
+         have been executed; connect again"
     )]
     Unanswered,
     /// The server is gone, or has ended the session. Whether it has executed the request is
     /// unknown.
     #[error(
-        "the server is gone, or has ended this session; whether it has done what was asked is \
-         unknown; connect again, and look"
+        "the server has stopped, or has ended this session; the request may have been executed; \
+         connect again and check"
     )]
     Gone,
     /// The fabric failed. Whether the server has received the request is unknown.
@@ -52,7 +52,7 @@ pub enum CallError {
 #[non_exhaustive]
 pub enum MailboxError {
     /// The caller wrote an invalid request.
-    #[error("the caller wrote a request that {0}")]
+    #[error("invalid request from the caller: {0}")]
     Malformed(MalformedMessage),
     /// The fabric failed.
     #[error(transparent)]
@@ -64,7 +64,7 @@ pub enum MailboxError {
 #[non_exhaustive]
 pub enum MalformedMessage {
     /// The tag has no segments, an unknown kind, or a kind that is not allowed in this ring.
-    #[error("has the tag {word:#x} in segment {segment}, which is none")]
+    #[error("invalid tag {word:#x} in segment {segment}")]
     Tag {
         /// Segment of the tag.
         segment: u32,
@@ -72,7 +72,7 @@ pub enum MalformedMessage {
         word: u64,
     },
     /// The sequence number is not the expected one.
-    #[error("has number {found} in segment {segment}, where {expected} is to come")]
+    #[error("expected sequence number {expected} in segment {segment}, found {found}")]
     Sequence {
         /// Segment of the tag.
         segment: u32,
@@ -82,7 +82,7 @@ pub enum MalformedMessage {
         expected: u64,
     },
     /// The message has more segments than remain before the end of the ring, or than were reserved.
-    #[error("begins in segment {segment} and takes {count}, where there are {there}")]
+    #[error("{count} segments from segment {segment} on, only {there} are available")]
     TooManySegments {
         /// First segment of the message.
         segment: u32,
@@ -92,7 +92,7 @@ pub enum MalformedMessage {
         there: u32,
     },
     /// The payload is longer than the message.
-    #[error("says that it has {size_bytes} bytes, where it has room for {room_bytes}")]
+    #[error("payload size {size_bytes} exceeds the message's capacity of {room_bytes} bytes")]
     TooLong {
         /// Stated size of the payload in bytes.
         size_bytes: u32,
@@ -100,7 +100,7 @@ pub enum MalformedMessage {
         room_bytes: usize,
     },
     /// The payload of a fetch does not have the size of a sequence number and an offset.
-    #[error("fetches more of a reply with {size_bytes} bytes, where it takes {due_bytes}")]
+    #[error("expected a fetch payload of {due_bytes} bytes, found {size_bytes}")]
     Fetch {
         /// Size found, in bytes.
         size_bytes: usize,
@@ -108,7 +108,9 @@ pub enum MalformedMessage {
         due_bytes: usize,
     },
     /// The space named for the reply is outside of the ring.
-    #[error("wants its reply in {count} segments from {first} on, of a ring of {there}")]
+    #[error(
+        "reply space of {count} segments from segment {first} on is outside the ring of {there}"
+    )]
     ReplySpace {
         /// First segment.
         first: u32,
@@ -119,7 +121,8 @@ pub enum MalformedMessage {
     },
     /// A part does not continue the reply that earlier parts began.
     #[error(
-        "is {size_bytes} bytes long in a part, of {whole_size_bytes}, where {due_bytes} are due"
+        "unexpected part of {size_bytes} bytes of a reply of {whole_size_bytes} bytes, of which \
+         {due_bytes} bytes are due"
     )]
     Part {
         /// Size of the part in bytes.

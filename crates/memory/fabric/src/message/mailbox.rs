@@ -266,8 +266,8 @@ impl Replies {
         let part = &payload[..payload.len().min(room_bytes)];
         if part.len() < payload.len() && !self.keep(place.sequence, payload) {
             let reason = format!(
-                "the reply has {} bytes, and the server keeps {} for this caller until they are \
-                 fetched",
+                "the reply has {} bytes, which exceeds the limit of {} unfetched bytes for this \
+                 caller",
                 payload.len(),
                 self.kept_size_bytes_max
             );
@@ -356,7 +356,7 @@ impl Replies {
             let of = (MessageKind::Reply, whole);
             self.write(to_caller, batch, (place, of), &part).await?;
         } else {
-            let reason = format!("nothing is kept of reply {sequence} from byte {offset} on");
+            let reason = format!("the server does not have reply {sequence} from byte {offset} on");
             self.refuse(to_caller, batch, place, &reason).await?;
         }
         Ok(())

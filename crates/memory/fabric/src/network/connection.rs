@@ -80,8 +80,8 @@ impl Loss {
     #[cold]
     pub(crate) fn while_in_flight(self) -> BatchErrorKind {
         let reason = match self {
-            Self::Fenced => "the memory node has fenced the session while the verbs were under \
-                             way; open the pool again"
+            Self::Fenced => "the memory node has fenced the session while the verbs were in \
+                             flight; open the pool again"
                 .to_owned(),
             Self::Broken(reason) | Self::Here(reason) => reason,
         };

@@ -69,7 +69,7 @@ impl Silence {
     #[cold]
     pub(crate) fn reason(&self) -> String {
         let seconds = self.answer_time_max.as_secs_f64();
-        format!("the memory node has not answered for {seconds} s")
+        format!("no reply from the memory node for {seconds} s")
     }
 }
 

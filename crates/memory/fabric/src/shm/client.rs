@@ -64,7 +64,9 @@ impl ShmClient {
         let (reply, descriptor) = client.call(ShmRequest::Hello)?;
         match (reply, descriptor) {
             (ShmReply::Memory { size_bytes }, Some(memory)) => Ok((client, memory, size_bytes)),
-            (ShmReply::Memory { .. }, None) => Err(client.malformed("a greeting without memory")),
+            (ShmReply::Memory { .. }, None) => {
+                Err(client.malformed("a reply without the memory's descriptor"))
+            }
             (reply, _) => Err(client.unexpected(&reply)),
         }
     }
@@ -91,7 +93,7 @@ impl ShmClient {
         let socket = mem::replace(&mut *place, Err(io::ErrorKind::NotConnected));
         let socket = socket.map_err(|kind| {
             *place = Err(kind);
-            io::Error::new(kind, "an earlier call was not answered")
+            io::Error::new(kind, "an earlier request got no reply")
         })?;
         match exchange(&socket, request) {
             Ok(exchanged) => {
@@ -113,7 +115,7 @@ impl ShmClient {
     }
 
     fn unexpected(&self, reply: &ShmReply) -> ControlError {
-        self.malformed(&format!("an answer to another question ({reply:?})"))
+        self.malformed(&format!("an unexpected reply ({reply:?})"))
     }
 }
 
@@ -224,7 +226,7 @@ fn exchange(socket: &OwnedFd, request: &Frame) -> io::Result<(Frame, usize, Opti
     if received.bytes == 0 {
         return Err(io::Error::new(
             io::ErrorKind::ConnectionReset,
-            "the node hung up",
+            "the node closed the connection",
         ));
     }
     let mut descriptor = None;

@@ -33,7 +33,7 @@ const DESCRIPTOR_WAIT: Duration = Duration::from_millis(10);
 #[non_exhaustive]
 pub enum ListenError {
     /// Another node of the same name is running.
-    #[error("{0} is already served by another process; stop that one or take another name")]
+    #[error("{0} is already served by another process; stop that process, or use another name")]
     AlreadyServed(PoolName),
     /// The system returned an error for the socket.
     #[error("cannot listen for {pool} at {}: {source}", path.display())]
@@ -195,7 +195,7 @@ impl ShmListener {
         if self.clients.len() >= CONNECTION_COUNT_MAX {
             refuse(
                 &socket,
-                "the memory node has as many clients as it can watch",
+                "the limit on clients of the memory node is reached",
             );
             return;
         }
@@ -210,7 +210,7 @@ impl ShmListener {
                 });
             }
             Err(reason) => {
-                tracing::warn!(reason, "client turned away");
+                tracing::warn!(reason, "client rejected");
                 refuse(&socket, &reason);
             }
         }
@@ -218,7 +218,7 @@ impl ShmListener {
 
     /// Refuses the next client because the process has no descriptor left.
     fn refuse_next(&mut self) {
-        tracing::warn!("client turned away: no descriptor left");
+        tracing::warn!("client rejected: no file descriptor left");
         self.reserve = None;
         match rustix::net::accept_with(&self.socket, SocketFlags::CLOEXEC) {
             Ok(socket) => refuse(&socket, "the memory node has no file descriptor left"),
@@ -274,13 +274,11 @@ impl ShmPeer {
                         service.fence(owner);
                         ShmReply::Closed
                     }
-                    None => {
-                        ShmReply::Refused(format!("{owner} is none of this process's sessions"))
-                    }
+                    None => ShmReply::Refused(format!("{owner} is not a session of this process")),
                 }
             }
             Ok(ShmRequest::Life(owner)) => ShmReply::Life(service.process_of(owner)),
-            Err(ref malformed) => ShmReply::Refused(format!("this node was sent {}", malformed.0)),
+            Err(ref malformed) => ShmReply::Refused(format!("this node received {}", malformed.0)),
         };
         let memory = memory
             .ok()
@@ -313,7 +311,7 @@ fn listen_at(path: &PathBuf) -> io::Result<OwnedFd> {
 /// refers to a later process.
 fn identify(socket: &OwnedFd) -> Result<(OwnedFd, u32), String> {
     let credentials = sockopt::socket_peercred(socket)
-        .map_err(|error| format!("cannot tell whose process this is: {error}"))?;
+        .map_err(|error| format!("cannot identify the client process: {error}"))?;
     let ours = rustix::process::geteuid();
     if credentials.uid != ours && !credentials.uid.is_root() {
         return Err(format!("this pool belongs to user {}", ours.as_raw()));
@@ -324,7 +322,7 @@ fn identify(socket: &OwnedFd) -> Result<(OwnedFd, u32), String> {
     let mut state = [PollFd::new(socket, PollFlags::empty())];
     let polled = rustix::event::poll(&mut state, Some(&rustix::event::Timespec::default()));
     if polled.is_err() || state[0].revents().contains(PollFlags::HUP) {
-        return Err("the process has hung up".to_owned());
+        return Err("the process has disconnected".to_owned());
     }
     Ok((
         process,

@@ -19,8 +19,8 @@ pub struct PoolName(String);
 /// Error: the text is not a valid pool name.
 #[derive(Debug, Error)]
 #[error(
-    "'{0}' is no pool name: take 1 to {NAME_SIZE_BYTES_MAX} of the characters A-Z a-z 0-9 . _ - \
-     and do not start with a dot"
+    "'{0}' is not a valid pool name; use 1 to {NAME_SIZE_BYTES_MAX} of the characters A-Z a-z 0-9 \
+     . _ - and do not start with a dot"
 )]
 pub struct NameError(String);
 
@@ -115,7 +115,10 @@ mod tests {
             &"x".repeat(49),
         ] {
             let error = PoolName::new(bad).expect_err("must be refused");
-            assert!(error.to_string().contains("is no pool name"), "{error}");
+            assert!(
+                error.to_string().contains("is not a valid pool name"),
+                "{error}"
+            );
         }
         for good in ["a", "Pool-1_x.y", &"x".repeat(48)] {
             assert_eq!(PoolName::new(good).expect("good").as_str(), good);

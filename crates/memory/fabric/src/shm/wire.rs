@@ -75,7 +75,7 @@ impl ShmRequest {
             2 => Ok(Self::Register),
             3 => Ok(Self::Close(owner)),
             4 => Ok(Self::Life(owner)),
-            number => Err(Malformed(format!("the unknown request number {number}"))),
+            number => Err(Malformed(format!("an unknown request number {number}"))),
         }
     }
 }
@@ -100,12 +100,12 @@ impl ShmReply {
             }),
             2 => OwnerWord::from_name(words[2])
                 .map(Self::Session)
-                .ok_or_else(|| Malformed(format!("the impossible session {:#x}", words[2]))),
+                .ok_or_else(|| Malformed(format!("an invalid session {:#x}", words[2]))),
             3 => Ok(Self::Closed),
             4 => u32::try_from(words[3])
                 .map(|pid| Self::Life((pid != 0).then_some(pid)))
-                .map_err(|_| Malformed(format!("the impossible process {}", words[3]))),
-            number => Err(Malformed(format!("the unknown reply number {number}"))),
+                .map_err(|_| Malformed(format!("an invalid process number {}", words[3]))),
+            number => Err(Malformed(format!("an unknown reply number {number}"))),
         }
     }
 }
@@ -125,7 +125,7 @@ fn decode_words(bytes: &[u8]) -> Result<[u64; 5], Malformed> {
     if bytes.len() != FRAME_SIZE_BYTES {
         let size = bytes.len();
         return Err(Malformed(format!(
-            "{size} bytes where {FRAME_SIZE_BYTES} were due"
+            "a message of {size} bytes, expected {FRAME_SIZE_BYTES}"
         )));
     }
     let mut words = [0; 5];
@@ -138,10 +138,12 @@ fn decode_words(bytes: &[u8]) -> Result<[u64; 5], Malformed> {
     match words[0] {
         MAGIC => Ok(words),
         other if other >> 16 == MAGIC >> 16 => Err(Malformed(format!(
-            "messages of version {} where this program speaks version {CONTROL_VERSION}",
+            "a message of protocol version {}, expected version {CONTROL_VERSION}",
             other & 0xFFFF
         ))),
-        _ => Err(Malformed("something that is no farleaf message".to_owned())),
+        _ => Err(Malformed(
+            "a message that is not in Farleaf's protocol".to_owned(),
+        )),
     }
 }
 

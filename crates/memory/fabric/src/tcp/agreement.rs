@@ -36,7 +36,7 @@ impl fmt::Debug for AgreementKey {
 
 /// Error: the peer's public key is not a valid result of X25519.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("the other side's public key is invalid (is it running the same version?)")]
+#[error("the peer's public key is invalid; check that it runs the same version of farleaf")]
 pub struct InvalidPublicKey;
 
 /// Role of this process, which determines the order of the two public keys.
@@ -54,7 +54,7 @@ impl AgreementKey {
     /// # Errors
     /// The system has no randomness.
     pub fn draw() -> io::Result<Self> {
-        let failed = |_| io::Error::other("the system has no randomness for a key");
+        let failed = |_| io::Error::other("cannot get random numbers for a key from the system");
         let private = EphemeralPrivateKey::generate(&X25519, &SystemRandom::new());
         let private = private.map_err(failed)?;
         let computed = private.compute_public_key().map_err(failed)?;

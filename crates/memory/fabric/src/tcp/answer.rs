@@ -104,12 +104,12 @@ pub(super) fn failure_of(
 #[cold]
 fn torn(status: FrameStatus) -> BatchErrorKind {
     let why = match status {
-        FrameStatus::Forbidden => "goes beyond this session's rights",
-        FrameStatus::Fenced => "came after the session had been fenced",
+        FrameStatus::Forbidden => "exceeds this session's rights",
+        FrameStatus::Fenced => "arrived after the session was fenced",
         _ => "was refused",
     };
     BatchErrorKind::Unknown {
-        reason: format!("the memory node has executed a part of it; the rest {why}"),
+        reason: format!("the memory node executed only part of the request; the rest {why}"),
     }
 }
 
@@ -117,9 +117,9 @@ fn torn(status: FrameStatus) -> BatchErrorKind {
 #[cold]
 fn contradiction() -> BatchErrorKind {
     BatchErrorKind::Unknown {
-        reason:
-            "the memory node's answer does not fit the verbs; is it a farleaf of the same version?"
-                .to_owned(),
+        reason: "the memory node's reply does not match the verbs; check that it runs the same \
+                 version of farleaf"
+            .to_owned(),
     }
 }
 
@@ -137,8 +137,10 @@ fn kind_of(status: FrameStatus, verb: &Verb, memory_word_count: Option<u64>) -> 
         FrameStatus::Fenced => BatchErrorKind::Fenced,
         FrameStatus::Done | FrameStatus::Malformed | FrameStatus::Skipped | FrameStatus::Window => {
             BatchErrorKind::Unknown {
-                reason: "the memory node could not read it; is it a farleaf of the same version?"
-                    .to_owned(),
+                reason:
+                    "the memory node could not decode the request; check that it runs the same \
+                         version of farleaf"
+                        .to_owned(),
             }
         }
     }

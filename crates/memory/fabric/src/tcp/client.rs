@@ -112,7 +112,7 @@ impl TcpClient {
             reason: reason.to_owned(),
         };
         let secret = secret.ok_or_else(|| {
-            refused("it wants a secret, and none was given (--secret-file or FARLEAF_SECRET)")
+            refused("it requires a secret; set one with --secret-file or FARLEAF_SECRET")
         })?;
         let rights = options.rights.unwrap_or(secret.rights());
         let mut client = Self {
@@ -329,7 +329,7 @@ impl TcpClient {
         let proof = proof.ok_or_else(|| ControlError::Refused {
             pool: self.pool.clone(),
             reason: format!(
-                "the key that was given is one to {}, and not to {}",
+                "permission denied: the given key grants '{}', and '{}' was requested",
                 self.secret.rights(),
                 self.rights
             ),
@@ -342,7 +342,7 @@ impl TcpClient {
                 ticket,
             } => {
                 if !self.secret.is_proven(self.rights, Side::Node, said, &proof) {
-                    return Err(self.malformed("a proof of another secret"));
+                    return Err(self.malformed("a proof of a different secret"));
                 }
                 Ok(Welcome {
                     memory_size_bytes,
@@ -359,10 +359,13 @@ impl TcpClient {
             return source;
         }
         let hint = match self.tls {
-            Some(_) => "one without TLS (--tls-cert) does so to a client with it (--tls-ca)",
-            None => "one with TLS (--tls-cert) does so to a client without it (--tls-ca)",
+            Some(_) => "a node without TLS (--tls-cert) rejects a client with TLS (--tls-ca)",
+            None => "a node with TLS (--tls-cert) rejects a client without TLS (--tls-ca)",
         };
-        io::Error::new(source.kind(), format!("{source} on the first word; {hint}"))
+        io::Error::new(
+            source.kind(),
+            format!("{source} during the handshake ({hint})"),
+        )
     }
 
     fn ask(&self, stream: &mut Stream, request: &Frame) -> Result<Frame, ControlError> {
@@ -393,7 +396,7 @@ impl TcpClient {
         let stream = mem::replace(&mut *place, Err(io::ErrorKind::NotConnected));
         let mut stream = stream.map_err(|kind| {
             *place = Err(kind);
-            io::Error::new(kind, "an earlier call was not answered")
+            io::Error::new(kind, "an earlier request got no reply")
         })?;
         match exchange(&mut stream, request, self.answer_time_max) {
             Ok(reply) => {
@@ -448,7 +451,7 @@ impl TcpClient {
     }
 
     fn unexpected(&self, reply: &ControlReply) -> ControlError {
-        self.malformed(&format!("an answer to another question ({reply:?})"))
+        self.malformed(&format!("an unexpected reply ({reply:?})"))
     }
 }
 
@@ -503,7 +506,7 @@ impl Control for TcpClient {
 
 /// Connects to the first address of a name that answers.
 fn open_socket(address: &str, time_max: Duration) -> io::Result<(TcpStream, SocketAddr)> {
-    let mut failed = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    let mut failed = io::Error::new(io::ErrorKind::NotFound, "the name resolves to no address");
     for peer in address.to_socket_addrs()? {
         match connect_to(peer, time_max) {
             Ok(socket) => return Ok((socket, peer)),
@@ -542,7 +545,7 @@ fn exchange(stream: &mut Stream, request: &Frame, time_max: Duration) -> io::Res
         match stream.receive(&mut frame[filled..]) {
             Ok(0) => {
                 let kind = io::ErrorKind::ConnectionReset;
-                return Err(io::Error::new(kind, "the node hung up"));
+                return Err(io::Error::new(kind, "the node closed the connection"));
             }
             Ok(count) => filled += count,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => stream.wait(until)?,

@@ -156,7 +156,7 @@ impl Clients {
             }
         };
         if let Err(error) = welcomed {
-            tracing::debug!(%peer, %error, "hung up");
+            tracing::debug!(%peer, %error, "connection closed");
         }
     }
 
@@ -213,8 +213,8 @@ impl Clients {
         let opened = self.client_of(&authenticated, ticket).and_then(|client| {
             if serves_verbs && owner.is_some() && authenticated.rights > Rights::Read {
                 return Err(
-                    "the memory of this node is changed by its RDMA device alone: open the \
-                     pool as verbs:HOST:PORT, or with the right to read only"
+                    "the memory of this node is changed only by its RDMA device; open the pool as \
+                     verbs:HOST:PORT, or with the right 'read'"
                         .to_owned(),
                 );
             }
@@ -251,9 +251,9 @@ impl Clients {
     ) -> Result<&mut ConnectedClient, String> {
         let mut clients = self.connected.iter_mut();
         match clients.find(|client| client.ticket == ticket) {
-            None => Err("the client of this connection is not connected any more".to_owned()),
+            None => Err("the client of this connection is no longer connected".to_owned()),
             Some(client) if client.state.rights != authenticated.rights => {
-                Err("the client has connected with other rights".to_owned())
+                Err("the client connected with different rights".to_owned())
             }
             Some(client) => Ok(client),
         }
@@ -269,7 +269,7 @@ impl Clients {
         let has_holder = self.has_other_holder(owner, ticket);
         let opened = self.client_of(&authenticated, ticket).and_then(|client| {
             if !serves_verbs {
-                return Err("this node serves no verbs: open the pool as tcp:HOST:PORT".to_owned());
+                return Err("this node serves no verbs; open the pool as tcp:HOST:PORT".to_owned());
             }
             client.admit(owner, (&pass, has_holder), service)?;
             client.unconnected(owner).map(|_| ())
@@ -301,7 +301,7 @@ impl Clients {
                 }
                 client.state.on_input();
                 if let Err(error) = line.on_input(self.verbs.as_ref(), rights) {
-                    tracing::debug!(owner = %session.owner, %error, "a queue pair ended");
+                    tracing::debug!(owner = %session.owner, %error, "queue pair ended");
                     session.end();
                 }
             }
@@ -323,7 +323,7 @@ impl Clients {
                     let reply = match ControlRequest::decode(&frame) {
                         Ok(request) => self.answer(index, &request, service),
                         Err(malformed) => {
-                            ControlReply::Refused(format!("this node was sent {}", malformed.0))
+                            ControlReply::Refused(format!("this node received {}", malformed.0))
                         }
                     };
                     send(&mut self.connected[index].stream, &reply)
@@ -335,9 +335,9 @@ impl Clients {
                 let (peer, pid) = (client.peer, client.pid);
                 let sessions = client.sessions.len();
                 if error.kind() == std::io::ErrorKind::UnexpectedEof {
-                    tracing::info!(%peer, pid, sessions, "client gone");
+                    tracing::info!(%peer, pid, sessions, "client disconnected");
                 } else {
-                    tracing::info!(%peer, pid, sessions, %error, "client gone");
+                    tracing::info!(%peer, pid, sessions, %error, "client disconnected");
                 }
                 self.end(client, service);
             }
@@ -360,7 +360,7 @@ impl Clients {
                 } else if service.is_being_fenced(*owner) {
                     ControlReply::UnderWay
                 } else {
-                    ControlReply::Refused(format!("{owner} is none of this client's sessions"))
+                    ControlReply::Refused(format!("{owner} is not a session of this client"))
                 }
             }
             ControlRequest::Life(owner) => ControlReply::Life(service.process_of(*owner)),
@@ -369,7 +369,7 @@ impl Clients {
             | ControlRequest::SetMember { .. }
                 if client.state.rights < Rights::Admin =>
             {
-                ControlReply::Refused("only who has the right to administer may do that".to_owned())
+                ControlReply::Refused("permission denied: the right 'admin' is required".to_owned())
             }
             ControlRequest::Fence(owner) => self.fence(*owner, service),
             ControlRequest::Home => ControlReply::Home(service.home_address().unwrap_or_default()),
@@ -383,10 +383,10 @@ impl Clients {
             },
             ControlRequest::Member(node) => ControlReply::Member(service.member(*node)),
             ControlRequest::Hello { .. } | ControlRequest::Proof(_) => {
-                ControlReply::Refused("the greeting is over".to_owned())
+                ControlReply::Refused("the handshake is already complete".to_owned())
             }
             ControlRequest::Queue(_) => {
-                ControlReply::Refused("a queue pair has a connection of its own".to_owned())
+                ControlReply::Refused("a queue pair requires a separate connection".to_owned())
             }
         }
     }
@@ -396,8 +396,8 @@ impl Clients {
         let count_max = self.session_count_max;
         if client.sessions.len() >= count_max {
             return ControlReply::Refused(format!(
-                "this client has {count_max} sessions, as many as one may have here (serve \
-                 --sessions-per-client)"
+                "the limit of {count_max} sessions per client is reached (`farleaf serve \
+                 --sessions-per-client`)"
             ));
         }
         match service.register(client.process_here()) {
@@ -443,8 +443,8 @@ impl Clients {
         match service.process_of(owner) {
             None => ControlReply::Fenced,
             Some(pid) => ControlReply::Refused(format!(
-                "{owner} is of process {pid} of the node's host, which executes its verbs by \
-                 itself: it is fenced when that process ends"
+                "{owner} belongs to process {pid} on the node's host, which executes its own \
+                 verbs; it is fenced when that process ends"
             )),
         }
     }
@@ -459,7 +459,7 @@ impl Clients {
             }
             let client = self.connected.swap_remove(index);
             let (peer, pid) = (client.peer, client.pid);
-            tracing::warn!(%peer, pid, silence_ms, "client silent for too long: given up");
+            tracing::warn!(%peer, pid, silence_ms, "client timed out");
             self.end(client, service);
         }
     }
@@ -510,7 +510,7 @@ impl ConnectedClient {
             // A gate without another reference has no connection any more.
             self.own_gates.retain(|gate| Arc::strong_count(gate) > 1);
             if self.own_gates.len() >= OWN_CONNECTION_COUNT_MAX {
-                return Err("this client has as many connections as it may have".to_owned());
+                return Err("the limit on connections of this client is reached".to_owned());
             }
             self.own_gates.push(Arc::clone(&gate));
         }
@@ -529,7 +529,7 @@ impl ConnectedClient {
         }
         service.admit(owner, pass)?;
         if has_holder {
-            return Err("the session is another client's".to_owned());
+            return Err("the session belongs to another client".to_owned());
         }
         let link = SessionLink::None;
         self.sessions.push(ClientSession { owner, link });
@@ -540,11 +540,10 @@ impl ConnectedClient {
     fn unconnected(&mut self, owner: OwnerWord) -> Result<&mut ClientSession, String> {
         let mut sessions = self.sessions.iter_mut();
         let session = sessions.find(|session| session.owner == owner);
-        let session =
-            session.ok_or_else(|| format!("{owner} is none of this client's sessions"))?;
+        let session = session.ok_or_else(|| format!("{owner} is not a session of this client"))?;
         match session.link {
             SessionLink::None => Ok(session),
-            _ => Err(format!("{owner} has its connection already")),
+            _ => Err(format!("{owner} already has a connection")),
         }
     }
 

@@ -203,7 +203,7 @@ impl TcpConnection {
             let slot = usize::try_from(reply.tag).ok();
             let operation = slot.and_then(|slot| self.operations.get_mut(slot));
             let operation = operation.filter(|operation| operation.frame_count > 0);
-            let operation = operation.ok_or_else(|| broken("an answer to no question"))?;
+            let operation = operation.ok_or_else(|| broken("a reply to no request"))?;
             operation.frame_count -= 1;
             taken.has_answer = true;
             if reply.status != FrameStatus::Done && operation.status.is_none() {
@@ -262,7 +262,7 @@ fn put_into(window: &mut [u64], frame: &FrameReply<'_>) -> Result<(), BadFrame> 
     let start = usize::try_from(frame.tag).ok();
     let room = start.and_then(|start| window.get_mut(start..)?.get_mut(..words.len()));
     let room = room.filter(|_| has_window);
-    let room = room.ok_or(BadFrame("words for no window of this session"))?;
+    let room = room.ok_or(BadFrame("words outside the window of this session"))?;
     room.iter_mut().zip(words).for_each(|(to, from)| *to = from);
     Ok(())
 }

@@ -240,7 +240,7 @@ pub(super) fn frame_size_bytes(bytes: &[u8]) -> Result<Option<usize>, BadFrame> 
     }
     let size_words = (word_at(bytes, 0) & 0xFFFF_FFFF) as usize;
     if !(HEADER_SIZE_WORDS..=FRAME_SIZE_WORDS_MAX).contains(&size_words) {
-        return Err(BadFrame("a frame of an impossible size"));
+        return Err(BadFrame("a frame of an invalid size"));
     }
     Ok(Some(size_words * 8))
 }
@@ -317,7 +317,7 @@ impl<'a> FrameRequest<'a> {
                 let delta = word_at(self.take(1)?, 0);
                 Ok(WireVerb::FetchAdd { index, delta })
             }
-            _ => Err(BadFrame("a verb of an unknown kind")),
+            _ => Err(BadFrame("a verb of an unknown type")),
         }
     }
 
@@ -331,7 +331,7 @@ impl<'a> FrameRequest<'a> {
         let word_count = word_at(self.take(1)?, 0);
         match usize::try_from(word_count) {
             Ok(word_count) if word_count <= PIECE_SIZE_WORDS_MAX => Ok(word_count),
-            _ => Err(BadFrame("a verb of more words than a frame holds")),
+            _ => Err(BadFrame("a verb with more words than a frame can hold")),
         }
     }
 

@@ -139,9 +139,9 @@ impl PendingLogin {
         let request = match ControlRequest::decode(&frame) {
             Ok(request) => request,
             Err(malformed) => {
-                let reason = format!("this node was sent {}", malformed.0);
+                let reason = format!("this node received {}", malformed.0);
                 if warnings.admits(self.peer, Instant::now()) {
-                    tracing::warn!(peer = %self.peer, "turned away: {reason}");
+                    tracing::warn!(peer = %self.peer, "connection rejected: {reason}");
                 }
                 send(&mut self.stream, &ControlReply::Refused(reason))?;
                 return Ok(LoginAction::HangUp);
@@ -189,7 +189,7 @@ impl PendingLogin {
                 Ok(LoginAction::Wait)
             }
             _ => {
-                let reason = "this node was sent a request before the greeting was over";
+                let reason = "this node received a request before the handshake was complete";
                 send(&mut self.stream, &ControlReply::Refused(reason.to_owned()))?;
                 Ok(LoginAction::HangUp)
             }
@@ -216,7 +216,7 @@ impl Greeter {
         Self {
             secret,
             pending_logins: Vec::new(),
-            warnings: Warnings::new("log-ins that failed"),
+            warnings: Warnings::new("failed log-ins"),
         }
     }
 
@@ -248,7 +248,10 @@ impl Greeter {
             .position(|pending_login| most.is_none_or(|(peer, _)| peer == pending_login.peer.ip()));
         if let Some(oldest) = oldest {
             let removed = self.pending_logins.remove(oldest);
-            tracing::debug!(peer = %removed.peer, "hung up on: too many have not logged in");
+            tracing::debug!(
+                peer = %removed.peer,
+                "connection closed: too many unauthenticated connections"
+            );
         }
         oldest.is_some()
     }
@@ -269,7 +272,9 @@ impl Greeter {
                 Ok(LoginAction::Wait) => waiting.push(pending_login),
                 Ok(LoginAction::HangUp) => {}
                 Ok(LoginAction::Admit(proof)) => guests.extend(pending_login.admitted(proof)),
-                Err(error) => tracing::debug!(peer = %pending_login.peer, %error, "hung up"),
+                Err(error) => {
+                    tracing::debug!(peer = %pending_login.peer, %error, "connection closed");
+                }
             }
         }
         self.pending_logins = waiting;
@@ -285,10 +290,10 @@ impl Greeter {
             }
             if pending_login.is_read() {
                 let peer = &pending_login.peer;
-                tracing::debug!(%peer, "hung up on: the greeting took too long");
+                tracing::debug!(%peer, "connection closed: handshake timed out");
             } else {
-                let reason = "wrong secret; give the one that it was started with, or a key that \
-                              `farleaf secret derive` made from that one"
+                let reason = "wrong secret; use the secret that the node was started with, or a \
+                              key that `farleaf secret derive` derived from it"
                     .to_owned();
                 // If sending fails, the peer has disconnected.
                 let _ = send(&mut pending_login.stream, &ControlReply::Refused(reason));

@@ -274,7 +274,7 @@ impl ControlRequest {
                 state: word(frame, 3),
             },
             11 => Self::Member(node_number(frame)?),
-            number => return Err(Malformed(format!("the unknown request number {number}"))),
+            number => return Err(Malformed(format!("an unknown request number {number}"))),
         })
     }
 }
@@ -341,7 +341,7 @@ impl ControlReply {
             },
             3 => {
                 let name = word(frame, 2);
-                let impossible = || Malformed(format!("the impossible session {name:#x}"));
+                let impossible = || Malformed(format!("an invalid session {name:#x}"));
                 Self::Session {
                     owner: OwnerWord::from_name(name).ok_or_else(impossible)?,
                     pass: Pass(bytes(frame, 14)),
@@ -351,14 +351,14 @@ impl ControlReply {
             5 => match (word(frame, 2), u32::try_from(word(frame, 3))) {
                 (0, _) => Self::Life(None),
                 (1, Ok(pid)) => Self::Life(Some(pid)),
-                _ => return Err(Malformed("an impossible life".to_owned())),
+                _ => return Err(Malformed("an invalid session state".to_owned())),
             },
             6 => Self::Fenced,
             7 => Self::Queue(NodeQueue {
                 parameters: queue(frame)?,
                 memory_addr: word(frame, 12),
                 memory_key: u32::try_from(word(frame, 13))
-                    .map_err(|_| Malformed("an impossible key".to_owned()))?,
+                    .map_err(|_| Malformed("an invalid memory key".to_owned()))?,
             }),
             8 => Self::Home(address(frame)?),
             9 => {
@@ -374,7 +374,7 @@ impl ControlReply {
                 answered_count: word(frame, 4),
             }),
             11 => Self::UnderWay,
-            number => return Err(Malformed(format!("the unknown reply number {number}"))),
+            number => return Err(Malformed(format!("an unknown reply number {number}"))),
         })
     }
 }
@@ -415,17 +415,19 @@ fn check_version(frame: &Frame) -> Result<(), Malformed> {
     match word(frame, 0) {
         MAGIC => Ok(()),
         other if other >> 16 == MAGIC >> 16 => Err(Malformed(format!(
-            "messages of version {} where this program speaks version {TCP_VERSION}",
+            "a message of protocol version {}, expected version {TCP_VERSION}",
             other & 0xFFFF
         ))),
-        _ => Err(Malformed("something that is no farleaf message".to_owned())),
+        _ => Err(Malformed(
+            "a message that is not in Farleaf's protocol".to_owned(),
+        )),
     }
 }
 
 fn queue(frame: &Frame) -> Result<QueueParameters, Malformed> {
     let words = [2, 3, 4, 5, 6].map(|index| word(frame, index));
     QueueParameters::from_words(words, bytes(frame, 8))
-        .ok_or_else(|| Malformed("an impossible queue pair".to_owned()))
+        .ok_or_else(|| Malformed("invalid queue pair parameters".to_owned()))
 }
 
 fn text(frame: &Frame) -> String {
@@ -440,13 +442,13 @@ fn address(frame: &Frame) -> Result<String, Malformed> {
     let size = size.filter(|size| *size <= TEXT_SIZE_BYTES_MAX);
     let bytes = size.map(|size| &frame[TEXT_START_BYTES..TEXT_START_BYTES + size]);
     let text = bytes.and_then(|bytes| core::str::from_utf8(bytes).ok());
-    let text = text.ok_or_else(|| Malformed("an impossible address".to_owned()))?;
+    let text = text.ok_or_else(|| Malformed("an invalid address".to_owned()))?;
     Ok(text.to_owned())
 }
 
 fn node_number(frame: &Frame) -> Result<NodeId, Malformed> {
     let number = u8::try_from(word(frame, 2)).map(NodeId);
-    number.map_err(|_| Malformed("the number of no node".to_owned()))
+    number.map_err(|_| Malformed("an invalid node number".to_owned()))
 }
 
 fn word(frame: &Frame, index: usize) -> u64 {

@@ -83,8 +83,7 @@ impl TcpListenOptions {
 pub enum TcpListenError {
     /// Other hosts could connect, and no secret is configured.
     #[error(
-        "{address} can be reached from other hosts, so clients must prove that they know a secret, \
-         and none was given"
+        "{address} can be reached from other hosts, so a secret is required, and none was given"
     )]
     NeedsSecret {
         /// Address to listen on.
@@ -99,7 +98,7 @@ pub enum TcpListenError {
         source: io::Error,
     },
     /// The secret for programs of this user cannot be written to its file.
-    #[error("cannot write the secret for this host's programs to {}: {source}", path.display())]
+    #[error("cannot write the secret for this host's programs to '{}': {source}", path.display())]
     LocalSecret {
         /// Path of the file.
         path: PathBuf,
@@ -166,7 +165,7 @@ impl TcpListener {
             reserve: Some(reserve),
             _local_secret: local_secret,
             secret,
-            warnings: Warnings::new("connections hung up on"),
+            warnings: Warnings::new("rejected connections"),
         })
     }
 
@@ -285,7 +284,7 @@ impl TcpListener {
                         if self.warnings.admits(peer, Instant::now()) {
                             tracing::warn!(
                                 %peer,
-                                "hung up on: as many connections as there may be"
+                                "connection rejected: the limit on connections is reached"
                             );
                         }
                         continue;
@@ -293,7 +292,7 @@ impl TcpListener {
                     let tls = self.tls.as_ref().map(TlsLayer::of_node).transpose();
                     match tls.and_then(|tls| Stream::new(socket, tls)) {
                         Ok(stream) => self.greeter.add(stream, peer, permit),
-                        Err(error) => tracing::debug!(%peer, %error, "hung up"),
+                        Err(error) => tracing::debug!(%peer, %error, "connection closed"),
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
@@ -303,7 +302,7 @@ impl TcpListener {
                     }
                 }
                 // The peer closed the connection before it was accepted.
-                Err(error) => return tracing::debug!(%error, "cannot accept"),
+                Err(error) => return tracing::debug!(%error, "cannot accept a connection"),
             }
         }
     }
@@ -311,7 +310,7 @@ impl TcpListener {
     /// Accepts and closes the next connection. If it stayed in the queue, `poll` would report it
     /// without end.
     fn refuse_next(&mut self) {
-        tracing::warn!("hung up on a client: no descriptor left");
+        tracing::warn!("connection rejected: no file descriptor left");
         self.reserve = None;
         if self.socket.accept().is_err() {
             // Another thread took the descriptor, or the whole system has none.

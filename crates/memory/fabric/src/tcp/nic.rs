@@ -135,7 +135,7 @@ impl Drop for NicThread {
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
-            tracing::error!("a thread of the soft NIC panicked");
+            tracing::error!("soft NIC thread panicked");
         }
     }
 }
@@ -163,7 +163,7 @@ impl Worker {
             match epoll::wait(&self.epoll, buffer, timeout) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(error) => {
-                    tracing::error!(%error, "a thread of the soft NIC cannot wait");
+                    tracing::error!(%error, "soft NIC thread stopped: epoll_wait failed");
                     return;
                 }
             }
@@ -218,7 +218,7 @@ impl Worker {
         let data = epoll::EventData::new_u64(token);
         let added = epoll::add(&self.epoll, &connection.stream, data, epoll::EventFlags::IN);
         if let Err(error) = added {
-            tracing::error!(%error, "a connection cannot be waited for, and is closed");
+            tracing::error!(%error, "connection closed: cannot add it to epoll");
             return;
         }
         let window_writer = connection.windows.as_ref().map(|(owner, windows)| {
@@ -246,7 +246,7 @@ impl Worker {
         };
         if let Err(error) = served.turn(&self.memory) {
             if error.kind() != io::ErrorKind::UnexpectedEof {
-                tracing::debug!(%error, "a connection ended");
+                tracing::debug!(%error, "connection ended");
             }
             self.connections.remove(&token);
             return;
@@ -350,7 +350,7 @@ impl Served {
                 Ok(Some(size_bytes)) if size_bytes <= unread.len() => size_bytes,
                 Ok(size_bytes) => break Pause::Bytes(size_bytes.unwrap_or(0)),
                 Err(bad) => {
-                    tracing::warn!("a client sent {}, and is hung up on", bad.0);
+                    tracing::warn!("connection closed: the client sent {}", bad.0);
                     return Err(io::ErrorKind::InvalidData.into());
                 }
             };
@@ -367,7 +367,7 @@ impl Served {
                 let executed = execute_frame(words, &self.connection.client, request, out);
                 fence_due |= executed.fence_due;
                 if executed.status != FrameStatus::Done {
-                    tracing::debug!(status = ?executed.status, "a verb was refused");
+                    tracing::debug!(status = ?executed.status, "verb refused");
                     self.is_skipping = more;
                     self.is_ending = executed.status.is_last();
                 }

@@ -32,7 +32,7 @@ impl QueueMonitor {
             Ok(None) => None,
             Ok(Some(frame)) => match ControlReply::decode(&frame) {
                 Ok(ControlReply::Fenced) => Some(Loss::Fenced),
-                _ => broken("the memory node has sent something that nobody asked for"),
+                _ => broken("the memory node has sent an unexpected message"),
             },
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
                 broken("the memory node has closed the connection: it has stopped")

@@ -170,8 +170,8 @@ impl QueueControl {
                 self.pending = Some(PendingQueuePair::start(node, peer, rights)?);
                 Ok(())
             }
-            (Err(malformed), _) => Err(format!("this node was sent {}", malformed.0)),
-            _ => Err("this is no time for that request".to_owned()),
+            (Err(malformed), _) => Err(format!("this node received {}", malformed.0)),
+            _ => Err("this node received a request out of order".to_owned()),
         })
     }
 

@@ -62,7 +62,7 @@ impl fmt::Display for Rights {
 
 /// Error: the name is not one of [`Rights`].
 #[derive(Debug, Error)]
-#[error("'{0}' is none of the rights; there are 'read', 'write' and 'admin'")]
+#[error("expected 'read', 'write' or 'admin', found '{0}'")]
 pub struct UnknownRights(String);
 
 impl FromStr for Rights {
@@ -87,21 +87,21 @@ pub struct Secret {
 pub enum SecretError {
     /// The secret is short enough to be guessed, or too long.
     #[error(
-        "a secret has {SECRET_SIZE_BYTES_MIN} to {SECRET_SIZE_BYTES_MAX} bytes, this has {size_bytes}; \
-         `farleaf secret new` makes a good one"
+        "a secret must have {SECRET_SIZE_BYTES_MIN} to {SECRET_SIZE_BYTES_MAX} bytes, found \
+         {size_bytes}; create one with `farleaf secret new`"
     )]
     Size {
         /// Size in bytes, without white space around the secret.
         size_bytes: usize,
     },
     /// The text has the prefix of a derived key, but is not a valid one.
-    #[error("the derived key is damaged: after '{prefix}' there must be 64 hexadecimal digits")]
+    #[error("invalid derived key: expected 64 hexadecimal digits after '{prefix}'")]
     Derived {
         /// Prefix of the text.
         prefix: &'static str,
     },
     /// The file cannot be read.
-    #[error("cannot read the secret in {path}: {source}")]
+    #[error("cannot read the secret in '{path}': {source}")]
     File {
         /// Path of the file.
         path: String,
@@ -109,7 +109,7 @@ pub enum SecretError {
         source: io::Error,
     },
     /// The file does not contain a valid secret.
-    #[error("the secret in {path} is none: {source}")]
+    #[error("'{path}' does not contain a valid secret: {source}")]
     InFile {
         /// Path of the file.
         path: String,
@@ -117,9 +117,7 @@ pub enum SecretError {
         source: Box<SecretError>,
     },
     /// The requested rights are stronger than those of the key.
-    #[error(
-        "this key gives the right to {has}, from which none to {wanted} can be derived; take the pool's secret itself"
-    )]
+    #[error("a key for '{wanted}' cannot be derived from a key for '{has}'; use the pool's secret")]
     TooWeak {
         /// Rights of the key.
         has: Rights,
@@ -328,7 +326,9 @@ pub fn fill_randomly(bytes: &mut [u8]) -> io::Result<()> {
     if count == bytes.len() {
         Ok(())
     } else {
-        Err(io::Error::other("the system has not enough randomness"))
+        Err(io::Error::other(
+            "cannot get enough random bytes from the system",
+        ))
     }
 }
 
@@ -424,14 +424,14 @@ mod tests {
         let spaced = Secret::from_text(&format!("  {TEXT}\n")).expect("the same");
         assert_eq!(spaced.key, secret().key);
         let bad = [
-            ("", "this has 0"),
-            ("   fifteen bytes    ", "this has 13"),
+            ("", "found 0"),
+            ("   fifteen bytes    ", "found 13"),
             ("farleaf-read:12", "64 hexadecimal digits"),
             (
                 &format!("farleaf-write:{}", "é".repeat(32)),
                 "64 hexadecimal digits",
             ),
-            (&"x".repeat(5000), "this has 5000"),
+            (&"x".repeat(5000), "found 5000"),
         ];
         for (text, transcript) in bad {
             let error = Secret::from_text(text).expect_err("must be refused");

@@ -45,7 +45,7 @@ pub trait TcpService: SessionService {
     /// been fenced here.
     fn admit(&mut self, owner: OwnerWord, pass: &Pass) -> Result<(), String> {
         let _ = pass;
-        Err(format!("{owner} is none of this client's sessions"))
+        Err(format!("{owner} is not a session of this client"))
     }
 
     /// Bars this session from admission from now on (FABRIC-6). Returns false if the node never
@@ -61,7 +61,7 @@ pub trait TcpService: SessionService {
     /// The reason of the refusal.
     fn join(&mut self, request: &JoinRequest) -> Result<Joined, String> {
         let _ = request;
-        Err("its pool has one node: it is served without --pool".to_owned())
+        Err("the pool has a single node, which was started without --pool".to_owned())
     }
 
     /// Sets the target state of a node; returns the resulting state.
@@ -70,7 +70,7 @@ pub trait TcpService: SessionService {
     /// The reason of the refusal.
     fn set_member(&mut self, node: NodeId, state: u64) -> Result<MemberReply, String> {
         let _ = (node, state);
-        Err("its pool has one node: it is served without --pool".to_owned())
+        Err("the pool has a single node, which was started without --pool".to_owned())
     }
 
     /// Returns the target state of a node.

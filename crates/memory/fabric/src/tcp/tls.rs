@@ -26,7 +26,7 @@ pub struct TlsClient(Arc<ClientConfig>);
 #[non_exhaustive]
 pub enum TlsError {
     /// A file cannot be read, or does not contain what is needed.
-    #[error("cannot take {what} from {}: {why}", path.display())]
+    #[error("cannot read {what} from '{}': {why}", path.display())]
     File {
         /// Kind of content that was expected.
         what: &'static str,
@@ -36,7 +36,7 @@ pub enum TlsError {
         why: String,
     },
     /// Certificate and key do not match, or their kind is not supported.
-    #[error("the certificate in {} cannot be used: {source}", path.display())]
+    #[error("cannot use the certificate in '{}': {source}", path.display())]
     Unusable {
         /// Path of the file.
         path: PathBuf,
@@ -55,7 +55,7 @@ fn certificates(what: &'static str, path: &Path) -> Result<Vec<CertificateDer<'s
     let all: Result<Vec<_>, _> = read.collect();
     let all = all.map_err(|error| refused(error.to_string()))?;
     if all.is_empty() {
-        return Err(refused("there is no certificate in it".to_owned()));
+        return Err(refused("the file contains no certificate".to_owned()));
     }
     Ok(all)
 }
@@ -97,7 +97,7 @@ impl TlsClient {
             source,
         };
         let mut roots = RootCertStore::empty();
-        for certificate in certificates("an authority's certificate", authorities)? {
+        for certificate in certificates("a CA certificate", authorities)? {
             roots.add(certificate).map_err(unusable)?;
         }
         let provider = Arc::new(rustls::crypto::ring::default_provider());

@@ -14,7 +14,7 @@ const SECOND: Duration = Duration::from_secs(1);
 /// Counter of warnings of one kind in the current second.
 #[derive(Debug)]
 pub struct Warnings {
-    /// Text that completes "warnings not written: ".
+    /// Text that completes "warnings suppressed: ".
     what: &'static str,
     /// Start of the current second; `None` if there was no warning since the last one ended.
     since: Option<Instant>,
@@ -25,7 +25,7 @@ pub struct Warnings {
 }
 
 impl Warnings {
-    /// Returns a counter at 0. `what` completes "warnings not written: ".
+    /// Returns a counter at 0. `what` completes "warnings suppressed: ".
     pub fn new(what: &'static str) -> Self {
         Self {
             what,
@@ -54,7 +54,7 @@ impl Warnings {
     pub fn log_withheld(&mut self, now: Instant) {
         if let Some((count, last)) = self.close(now) {
             let what = self.what;
-            tracing::warn!(count, last_peer = %last, "warnings not written: {what}");
+            tracing::warn!(count, last_peer = %last, "warnings suppressed: {what}");
         }
     }
 

@@ -57,7 +57,7 @@ pub(super) fn failure_of(
 /// for the final READ of a batch that changes something.
 fn kind_of(verb: Option<&Verb>, refusal: Refusal, memory_word_count: u64) -> BatchErrorKind {
     let Some(verb) = verb.filter(|_| !refusal.is_torn) else {
-        let reason = "the memory node's RDMA device has executed a part of it and refused the rest";
+        let reason = "the memory node's RDMA device executed part of it and refused the rest";
         return BatchErrorKind::Unknown {
             reason: reason.to_owned(),
         };

@@ -224,7 +224,8 @@ impl VerbsConnection {
         let number = completion.number;
         let end = self.first_posted_number + self.posted.len() as u64;
         if !(self.first_posted_number..end).contains(&number) {
-            return Err(Loss::Broken("a completion of no verb came".to_owned()));
+            let reason = "the RDMA device reported an unexpected completion";
+            return Err(Loss::Broken(reason.to_owned()));
         }
         let succeeded = CompletionStatus(completion.status).is_success();
         let retired_count = number - self.first_posted_number + u64::from(succeeded);
@@ -275,7 +276,7 @@ impl VerbsConnection {
             *ended_count += 1;
             self.finish(piece.slot, QueueOutcome::Refused(refusal), woken);
             return Loss::Broken(format!(
-                "the memory node's RDMA device refused a verb ({name}), which ends a connection"
+                "the memory node's RDMA device refused a verb ({name}), which ended the connection"
             ));
         }
         end_reason.unwrap_or_else(|| {
@@ -408,7 +409,7 @@ impl Connection for VerbsConnection {
             }
             // The failed verb was not posted, so the connection remains usable.
             Err(error) => {
-                let reason = format!("this host's RDMA device has no memory for it: {error}");
+                let reason = format!("cannot register memory with the RDMA device: {error}");
                 operation.outcome = Some(QueueOutcome::Lost(Loss::Here(reason)));
             }
         }
@@ -455,7 +456,7 @@ impl Connection for VerbsConnection {
             return 0;
         }
         if let Err(error) = self.post_waiting() {
-            let reason = format!("this host's RDMA device took no verbs: {error}");
+            let reason = format!("cannot post verbs to this host's RDMA device: {error}");
             return self.lose(Loss::Here(reason), woken);
         }
         let mut taken = mem::take(&mut self.taken);
@@ -501,7 +502,7 @@ impl Connection for VerbsConnection {
         if ready.next() == Some(true) {
             self.is_armed = false;
             if let Err(error) = self.queue.completions.take_notice() {
-                tracing::error!(%error, "cannot take a notice of completions");
+                tracing::error!(%error, "cannot read a completion event");
             }
         }
         if self.queue_monitor.is_some() && ready.next() == Some(true) {

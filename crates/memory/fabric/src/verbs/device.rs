@@ -96,7 +96,7 @@ impl Device {
         let Some((candidate, (port, status))) = taken else {
             let wanted = options
                 .port
-                .map_or_else(String::new, |port| port.to_string());
+                .map_or_else(String::new, |port| format!(" {port}"));
             return Err(VerbsError::NoPort { wanted, found });
         };
         Self::at_port(candidate, port, status, options)
@@ -181,14 +181,11 @@ fn candidates(list: &DeviceList, options: &VerbsOptions) -> Result<Vec<Candidate
                 source,
             }
         };
-        let context = list.open(index).map_err(error("be opened"))?;
-        let limits = context.limits().map_err(error("tell its limits"))?;
+        let context = list.open(index).map_err(error("open it"))?;
+        let limits = context.limits().map_err(error("query its limits"))?;
         let mut ports = Vec::new();
         for port in 1..=limits.port_count {
-            ports.push((
-                port,
-                context.port(port).map_err(error("tell of its ports"))?,
-            ));
+            ports.push((port, context.port(port).map_err(error("query its ports"))?));
         }
         candidates.push(Candidate {
             name: name.clone(),

@@ -29,7 +29,7 @@ pub enum VerbsError {
         source: Option<io::Error>,
     },
     /// There is no device of the given name.
-    #[error("there is no RDMA device '{wanted}'; this host has {found}")]
+    #[error("no RDMA device '{wanted}' on this host; choose one of: {found}")]
     UnknownDevice {
         /// Requested device.
         wanted: String,
@@ -37,15 +37,15 @@ pub enum VerbsError {
         found: String,
     },
     /// No port is active, or not the selected one.
-    #[error("no active port {wanted}; found: {found}; bring the link up, or choose another")]
+    #[error("no active port{wanted}; found: {found}; bring the link up, or choose another")]
     NoPort {
-        /// Requested port.
+        /// Requested port, after a space; empty if none was requested.
         wanted: String,
         /// Existing devices, ports and their states.
         found: String,
     },
     /// The port has no such address.
-    #[error("{place} has no GID {wanted}; its table: {found}; choose another index")]
+    #[error("{place} has no GID {wanted}; choose another index from its GID table: {found}")]
     NoGid {
         /// Device and port.
         place: String,
@@ -56,8 +56,8 @@ pub enum VerbsError {
     },
     /// The link does not support packets of this size.
     #[error(
-        "an MTU of {wanted} bytes is not possible on {place}: it is one of 256, 512, 1024, 2048 and \
-         4096, and at most the port's active {active}"
+        "unsupported MTU of {wanted} bytes on {place}; use 256, 512, 1024, 2048 or 4096, and at \
+         most the port's active MTU of {active}"
     )]
     Mtu {
         /// Device and port.
@@ -68,13 +68,15 @@ pub enum VerbsError {
         active: u16,
     },
     /// The device does not support CAS and FAA, which Farleaf requires.
-    #[error("the RDMA device {device} has no atomics, which a pool needs; choose another")]
+    #[error(
+        "RDMA device '{device}' does not support atomics, which a pool requires; choose another"
+    )]
     NoAtomics {
         /// Name of the device.
         device: String,
     },
     /// The driver returned an error.
-    #[error("the RDMA device {device} cannot {what}: {source}")]
+    #[error("RDMA device '{device}': cannot {what}: {source}")]
     Device {
         /// Name of the device.
         device: String,
@@ -85,8 +87,8 @@ pub enum VerbsError {
     },
     /// The memory cannot be registered.
     #[error(
-        "the RDMA device {device} cannot register {size_bytes} bytes of memory: {source}; registered \
-         memory is locked: raise the limit (`ulimit -l`), or take less"
+        "RDMA device '{device}' cannot register {size_bytes} bytes of memory: {source}; raise the \
+         limit on locked memory (`ulimit -l`), or use less memory"
     )]
     Memory {
         /// Name of the device.

@@ -29,7 +29,7 @@ impl VerbsHost {
     /// Uses a device that is already open.
     pub(super) fn on(device: &Arc<Device>) -> Result<Arc<Self>, VerbsError> {
         let domain = Domain::new(&device.context);
-        let domain = domain.map_err(|source| device.error("make a protection domain", source))?;
+        let domain = domain.map_err(|source| device.error("create a protection domain", source))?;
         let device = Arc::clone(device);
         Ok(Arc::new(Self { device, domain }))
     }

@@ -54,10 +54,10 @@ impl OpenQueue {
             },
         };
         let queue = QueuePair::new(domain, device.port, wanted, access)
-            .map_err(|source| device.error("make a queue pair", source))?;
+            .map_err(|source| device.error("create a queue pair", source))?;
         let mut random = [0; 4];
         fill_randomly(&mut random)
-            .map_err(|source| device.error("draw a packet's number", source))?;
+            .map_err(|source| device.error("generate a packet sequence number", source))?;
         let own = QueueParameters {
             number: queue.number(),
             first_packet: u32::from_le_bytes(random) & 0xFF_FFFF,

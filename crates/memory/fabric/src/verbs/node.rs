@@ -158,7 +158,7 @@ fn show(
     access: Access,
 ) -> Result<NodeRegistration, VerbsError> {
     let domain = Domain::new(&device.context)
-        .map_err(|source| device.error("make a protection domain", source))?;
+        .map_err(|source| device.error("create a protection domain", source))?;
     let memory =
         RegisteredMemory::new(&domain, memory, access).map_err(|source| VerbsError::Memory {
             device: device.name.clone(),
@@ -180,7 +180,7 @@ impl ServedQueue {
     /// queue pair waits for verbs in execution.
     pub(crate) fn end(mut self) {
         if let Err(error) = self.queue.stop() {
-            tracing::error!(%error, "cannot move a queue pair to ERROR; it is destroyed");
+            tracing::error!(%error, "cannot move a queue pair to ERROR; destroying it");
         }
         let destroyed = self.queue.destroy();
         // Callers that learn of the fencing rely on it, and so do later owners of the session's

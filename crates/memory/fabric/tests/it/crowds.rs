@@ -60,7 +60,7 @@ fn connections_beyond_the_limit_are_refused() {
         assert!(
             error
                 .to_string()
-                .contains("as many clients as it can watch"),
+                .contains("the limit on clients of the memory node"),
             "{error}"
         );
         let owner = clients[0]

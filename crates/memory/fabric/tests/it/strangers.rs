@@ -85,12 +85,12 @@ fn answers_that_are_none_are_malformed() {
         |directory| {
             let cases: [(Vec<u8>, &str); 7] = [
                 (frame(&[MAGIC + 1, 1, 4096]), "version 2"),
-                (frame(&[0, 1, 4096]), "no farleaf message"),
+                (frame(&[0, 1, 4096]), "not in Farleaf's protocol"),
                 (b"HTTP/1.1 400 Bad Request".to_vec(), "24 bytes"),
                 (frame(&[MAGIC, 1, 4096])[..255].to_vec(), "255 bytes"),
                 (frame(&[MAGIC, 9]), "reply number 9"),
-                (frame(&[MAGIC, 3]), "answer to another question"),
-                (frame(&[MAGIC, 1, 4096]), "without memory"),
+                (frame(&[MAGIC, 3]), "unexpected reply"),
+                (frame(&[MAGIC, 1, 4096]), "without the memory's descriptor"),
             ];
             for (answer, expected) in cases {
                 let error = greeted_with(directory, &answer);

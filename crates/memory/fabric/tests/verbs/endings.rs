@@ -80,7 +80,7 @@ pub(crate) fn a_fenced_session_does_nothing_more() {
         .endpoint(owner)
         .expect_err("there is no such session");
     assert!(
-        error.to_string().contains("none of this client's sessions"),
+        error.to_string().contains("not a session of this client"),
         "{error}"
     );
 }

@@ -30,13 +30,13 @@ pub enum Finding {
         owner: OwnerWord,
     },
     /// The checksum of a catalog entry does not match.
-    #[error("catalog entry {index} is damaged")]
+    #[error("catalog entry {index} is corrupted: checksum mismatch")]
     EntryDamaged {
         /// Index of the entry.
         index: u64,
     },
     /// Two tables have the same number or name.
-    #[error("catalog entry {index} has the number {table} or the name of another")]
+    #[error("catalog entry {index} has the same number ({table}) or name as another entry")]
     EntryTwice {
         /// Index of the later entry.
         index: u64,
@@ -44,7 +44,7 @@ pub enum Finding {
         table: TableId,
     },
     /// The number of slots per leaf is unsupported.
-    #[error("{table} has leaves of {slots} slots, which there are not")]
+    #[error("{table} has an unsupported leaf size: {slots} slots")]
     SlotsUnknown {
         /// Number of the table.
         table: TableId,
@@ -53,7 +53,7 @@ pub enum Finding {
     },
 
     /// The checksum of a leaf's image does not match; the walk ends here.
-    #[error("leaf {leaf} of {table} is damaged: its checksum does not match")]
+    #[error("leaf {leaf} of {table} is corrupted: checksum mismatch")]
     LeafDamaged {
         /// Table of the leaf.
         table: TableId,
@@ -69,7 +69,7 @@ pub enum Finding {
         leaf: RemoteAddr,
     },
     /// A link leads to an address where the table has no leaf; the walk ends here.
-    #[error("leaf {leaf} of {table} is no place for a leaf in the table's chunks")]
+    #[error("a link in {table} leads to {leaf}, which is not a leaf in the table's chunks")]
     LeafElsewhere {
         /// Table of the leaf.
         table: TableId,
@@ -77,7 +77,7 @@ pub enum Finding {
         leaf: RemoteAddr,
     },
     /// A link leads to a retired leaf. Only the first leaf may be retired, by a load.
-    #[error("leaf {leaf} of {table} is retired and linked")]
+    #[error("leaf {leaf} of {table} is retired but still linked")]
     LeafRetired {
         /// Table of the leaf.
         table: TableId,
@@ -85,7 +85,7 @@ pub enum Finding {
         leaf: RemoteAddr,
     },
     /// The range of a leaf does not begin where the previous one ended.
-    #[error("leaf {leaf} of {table} has keys {low:#x} to {high:#x}, where {due:#x} was due")]
+    #[error("leaf {leaf} of {table} has keys {low:#x} to {high:#x}, but should begin at {due:#x}")]
     RangeBroken {
         /// Table of the leaf.
         table: TableId,
@@ -107,7 +107,7 @@ pub enum Finding {
         due: u64,
     },
     /// A key is in its leaf twice, or lies outside the leaf's fences.
-    #[error("leaf {leaf} of {table} has a key twice or outside of its fences")]
+    #[error("leaf {leaf} of {table} has a duplicate key, or a key outside its fences")]
     RecordMisplaced {
         /// Table of the leaf.
         table: TableId,
@@ -133,19 +133,19 @@ pub enum Finding {
     },
 
     /// A free chunk contains words that are not zero.
-    #[error("chunk {} is free and not zero", .chunk.0)]
+    #[error("chunk {} is free but not zero", .chunk.0)]
     ChunkNotZero {
         /// Number of the chunk.
         chunk: ChunkIndex,
     },
     /// This version does not know the purpose of a chunk.
-    #[error("chunk {} is for something unknown", .chunk.0)]
+    #[error("chunk {} has an unknown purpose", .chunk.0)]
     PurposeUnknown {
         /// Number of the chunk.
         chunk: ChunkIndex,
     },
     /// A chunk in use belongs to no table.
-    #[error("chunk {} is of {table}, which there is not", .chunk.0)]
+    #[error("chunk {} belongs to {table}, which does not exist", .chunk.0)]
     ChunkOfNoTable {
         /// Number of the chunk.
         chunk: ChunkIndex,
@@ -153,7 +153,7 @@ pub enum Finding {
         table: TableId,
     },
     /// The chunk's leaves differ in size from those of its table.
-    #[error("chunk {} of {table} has leaves of {slots} slots, the table has not", .chunk.0)]
+    #[error("chunk {} of {table} has leaves of {slots} slots, unlike its table", .chunk.0)]
     ChunkOfOtherSlots {
         /// Number of the chunk.
         chunk: ChunkIndex,
@@ -163,7 +163,7 @@ pub enum Finding {
         slots: u8,
     },
     /// A chunk belongs to a load that is not committed.
-    #[error("chunk {} of {table} is of load {generation}, which never happened", .chunk.0)]
+    #[error("chunk {} of {table} belongs to load {generation}, which is not committed", .chunk.0)]
     ChunkOfNoLoad {
         /// Number of the chunk.
         chunk: ChunkIndex,
@@ -173,7 +173,7 @@ pub enum Finding {
         generation: u16,
     },
     /// A chunk of a run contains no linked leaf.
-    #[error("chunk {} of {table} is of a run and holds no linked leaf", .chunk.0)]
+    #[error("chunk {} of {table} belongs to a run but has no linked leaf", .chunk.0)]
     RunChunkUnused {
         /// Number of the chunk.
         chunk: ChunkIndex,
@@ -182,7 +182,8 @@ pub enum Finding {
     },
     /// The root names chunks that do not belong to the table, or that have another purpose.
     #[error(
-        "{table} has {found} of {expected} chunks that its root of generation {generation} names"
+        "the root of {table}, of generation {generation}, names {expected} chunks, but \
+         {found} were found"
     )]
     NamedChunkMissing {
         /// Table of the root.
@@ -195,7 +196,7 @@ pub enum Finding {
         expected: u64,
     },
     /// A leaf may be leased although it is in use.
-    #[error("leaf {leaf} of {table} is free and in use")]
+    #[error("leaf {leaf} of {table} is marked as free but in use")]
     LeafFreeAndUsed {
         /// Table of the leaf.
         table: TableId,
@@ -211,7 +212,7 @@ pub enum Finding {
         leaf: RemoteAddr,
     },
     /// Free bits are set for leaves beyond the end of the chunk.
-    #[error("chunk {} has {found} free leaves, of which only {possible} can be", .chunk.0)]
+    #[error("chunk {} has {found} free leaves, but only {possible} are possible", .chunk.0)]
     FreeBeyondEnd {
         /// Number of the chunk.
         chunk: ChunkIndex,
@@ -235,7 +236,7 @@ pub enum Finding {
         is_retired: bool,
     },
     /// A load is committed, but its root was never swapped in.
-    #[error("the root of {table} is {root}, and {pending} was to be installed")]
+    #[error("the root of {table} is {root}, but its committed load has root {pending}")]
     RootUnfinished {
         /// Table of the root.
         table: TableId,
@@ -245,7 +246,7 @@ pub enum Finding {
         pending: RemoteAddr,
     },
     /// The root does not name a snapshot of its load.
-    #[error("the root of {table}, {root}, is not where a snapshot of the table begins")]
+    #[error("the root of {table}, {root}, is not the start of a snapshot of the table")]
     RootElsewhere {
         /// Table of the root.
         table: TableId,
@@ -253,7 +254,7 @@ pub enum Finding {
         root: RemoteAddr,
     },
     /// The snapshot that the root names is corrupted.
-    #[error("the snapshot of {table} at {root} is damaged: {how}")]
+    #[error("the snapshot of {table} at {root} is corrupted: {how}")]
     SnapshotDamaged {
         /// Table of the snapshot.
         table: TableId,
@@ -263,7 +264,9 @@ pub enum Finding {
         how: String,
     },
     /// The nodes of a level of the tree do not cover all keys exactly once.
-    #[error("inner nodes of level {level} of {table} are broken at {node}")]
+    #[error(
+        "inner nodes of level {level} of {table} do not cover every key once: wrong range at {node}"
+    )]
     InnerRangeBroken {
         /// Table of the tree.
         table: TableId,
@@ -273,7 +276,7 @@ pub enum Finding {
         node: RemoteAddr,
     },
     /// The tree lists an address where the table has no leaf.
-    #[error("inner node {node} of {table} lists {child}, where the table has no leaf")]
+    #[error("inner node {node} of {table} lists {child}, which is not a leaf of the table")]
     ChildNotLinked {
         /// Table of the tree.
         table: TableId,
@@ -283,7 +286,7 @@ pub enum Finding {
         child: RemoteAddr,
     },
     /// The snapshot names a leaf that is not in the chain, or another first leaf.
-    #[error("the snapshot of {table} leads to leaf {leaf}, which is not the chain's")]
+    #[error("the snapshot of {table} leads to leaf {leaf}, which is not in the chain")]
     TrainedLeafNotLinked {
         /// Table of the snapshot.
         table: TableId,

@@ -137,7 +137,7 @@ impl Dispatcher {
                         tracing::warn!(
                             %owner,
                             %error,
-                            "calls of this session are not answered any more; end its process"
+                            "stopped answering calls of this session; end its process"
                         );
                         open.is_over = true;
                         break;

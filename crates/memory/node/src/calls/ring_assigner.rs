@@ -201,7 +201,7 @@ impl RingAssigner {
         if open.any(|other| other.owner == session_rings.owner) {
             return;
         }
-        tracing::debug!(owner = %session_rings.owner, "a session can make calls");
+        tracing::debug!(owner = %session_rings.owner, "assigned call rings to a session");
         places.open.push(Arc::new(session_rings));
         self.ring_registry.note_change();
     }

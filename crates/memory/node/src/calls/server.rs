@@ -8,7 +8,7 @@ use farleaf_base::{OwnerWord, RemoteAddr, TableId};
 use farleaf_fabric::{Batch, Endpoint};
 use farleaf_index::LayerKind;
 use farleaf_index::rpc::bytes::{ByteReply, ByteRequest};
-use farleaf_index::rpc::{Failure, LookUpReply, ModelNews, WordReply, WordRequest};
+use farleaf_index::rpc::{BadWords, Failure, LookUpReply, ModelNews, WordReply, WordRequest};
 use farleaf_pool::PoolError;
 use farleaf_pool::PoolLayout;
 use farleaf_pool::catalog::{EntryState, TableKind, live_word};
@@ -99,7 +99,7 @@ impl TableServer {
             return self.serve_bytes(way, session, request).await;
         }
         let decoded = WordRequest::decode(request);
-        let (id, request) = decoded.map_err(|bad| format!("the session has sent {bad}"))?;
+        let (id, request) = decoded.map_err(invalid_request)?;
         if let WordRequest::LoadDrop { load } = request {
             // Whether the table exists or not.
             self.drop_load((session, load));
@@ -123,7 +123,7 @@ impl TableServer {
         request: &[u8],
     ) -> Result<Vec<u8>, String> {
         let decoded = ByteRequest::decode(request);
-        let (head, request) = decoded.map_err(|bad| format!("the session has sent {bad}"))?;
+        let (head, request) = decoded.map_err(invalid_request)?;
         // Whether the table exists or not.
         self.bytes.forget_below(session, head.lowest_open);
         if let ByteRequest::Forget { number } = request {
@@ -345,11 +345,15 @@ impl TableServer {
             };
             let dropped = dropped.map(|table| table.records.count());
             if let Some(records) = dropped.or_else(|| self.bytes.forget(id)) {
-                tracing::info!(table = %id, records, "forgot a dropped table's records");
+                tracing::info!(table = %id, records, "freed a dropped table's records");
             }
         }
         Ok(())
     }
+}
+
+fn invalid_request(bad: BadWords) -> String {
+    format!("invalid request from the session: {bad}")
 }
 
 fn no_catalog(error: &PoolError) -> String {

@@ -285,7 +285,7 @@ fn answer(
 /// Follows changes of the tables when there is nothing else to do.
 fn follow(worker: &Worker<NodeSessionFactory>) {
     if let Err(error) = block_on(worker.follow(), || worker.poll_completions()) {
-        tracing::error!(%error, "a session of the memory node cannot see what has changed");
+        tracing::error!(%error, "cannot read changes of the pool for a session of the memory node");
     }
 }
 
@@ -307,7 +307,7 @@ fn train(shared: &CallThreadState, session_factory: NodeSessionFactory) {
                 follow(trainer.worker());
             }
             Err(error) => {
-                tracing::warn!(%error, "cannot train models; clients ask the memory node instead");
+                tracing::warn!(%error, "cannot train models; clients call the memory node instead");
                 thread::sleep(FOLLOW_INTERVAL);
             }
         }

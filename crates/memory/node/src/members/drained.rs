@@ -104,7 +104,7 @@ async fn write_left<E: Endpoint>(
     batch.fetch_add(maintainer.layout.sequence(), 1);
     maintainer.endpoint.execute(&mut batch).await?;
     if written == Some(MemberState::Left) {
-        tracing::info!(node = node.0, "a node has been drained, and can be stopped");
+        tracing::info!(node = node.0, "a node has been drained and can be stopped");
     }
     Ok(())
 }

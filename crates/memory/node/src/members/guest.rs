@@ -81,13 +81,13 @@ impl GuestState {
         let key = key.unwrap_or_else(PoisonError::into_inner).clone();
         if !key.is_some_and(|key| key.is_pass(owner, pass)) {
             return Err(format!(
-                "{owner} came without the pass that the pool's home, {}, gave to its owner",
+                "{owner} has no valid pass from the pool's home node, {}",
                 self.home_address
             ));
         }
         let barred = self.barred.lock().unwrap_or_else(PoisonError::into_inner);
         let Some((session, incarnation)) = owner.holder() else {
-            return Err("nobody's session".to_owned());
+            return Err("the request names no session".to_owned());
         };
         match barred.get(&session) {
             Some(last) if *last >= incarnation.number() => Err(format!("{owner} has been fenced")),
@@ -197,7 +197,7 @@ impl GuestNode {
     pub fn wait_until_joined(&self) -> Result<NodeId, NodeError> {
         let joined = self.joined.lock().unwrap_or_else(PoisonError::into_inner);
         joined.recv_timeout(JOIN_TIME_MAX).map_err(|_| {
-            let what = "the pool's home has not taken the node in";
+            let what = "timed out: the pool's home node has not admitted this node";
             NodeError::Thread(std::io::Error::new(std::io::ErrorKind::TimedOut, what))
         })
     }
@@ -231,7 +231,7 @@ impl GuestNode {
     /// Waits until the guest was stopped or declared lost.
     pub fn wait(mut self) -> GuestEnd {
         if let Err(error) = self.network_listener.wait() {
-            tracing::error!(%error, "the node could not go on");
+            tracing::error!(%error, "the memory node did not stop cleanly");
         }
         self.join()
     }
@@ -243,7 +243,7 @@ impl GuestNode {
             Some(Ok(end)) => end,
             None => GuestEnd::Stopped,
             Some(Err(_)) => {
-                tracing::error!("the thread that keeps in touch with the pool's home panicked");
+                tracing::error!("the thread that polls the pool's home node panicked");
                 GuestEnd::Lost
             }
         }
@@ -288,7 +288,7 @@ fn maintain_membership(
             Ok(end) => return end,
             Err(error) => {
                 if !is_logged {
-                    tracing::warn!(home, %error, "not taken in by the pool's home; trying again");
+                    tracing::warn!(home, %error, "cannot reach or join the pool's home; retrying");
                 }
                 is_logged = true;
             }
@@ -318,7 +318,7 @@ fn join_and_poll(
             .lock()
             .unwrap_or_else(PoisonError::into_inner) = key;
         if let Some(node) = joined.node {
-            tracing::info!(node = node.0, "this node belongs to its pool now");
+            tracing::info!(node = node.0, "this node has joined the pool");
             *place = Some((joined.pool_id, node));
             // The caller that started the guest may not wait for it.
             let _ = joining.send(node);
@@ -344,8 +344,7 @@ fn watch(
                 if !is_logged {
                     tracing::info!(
                         node = node.0,
-                        "this node has been drained: nothing of the pool is on it, and it can be \
-                         stopped"
+                        "this node has been drained: it has no data of the pool and can be stopped"
                     );
                 }
                 is_logged = true;
@@ -353,7 +352,8 @@ fn watch(
             Some(MemberState::Lost) | None => {
                 tracing::error!(
                     node = node.0,
-                    "the pool has given this node up, or is another one now: what is here is lost"
+                    "the pool has declared this node lost, or its home node belongs to another \
+                     pool now; the data on this node are lost"
                 );
                 return Ok(GuestEnd::Lost);
             }

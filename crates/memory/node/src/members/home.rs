@@ -17,12 +17,12 @@ use super::watch::GuestLink;
 use crate::endpoint::NodeEndpoint;
 
 /// Reason that is logged when a connection of the home's agent failed.
-const AGENT_CONNECTION_FAILED: &str = "the way of the home's own agent to the node failed, though the node \
-    answers the home; it is tried again";
+const AGENT_CONNECTION_FAILED: &str = "the connection of the home node's agent to the node failed, \
+    although the node replies to the home node; the connection is retried";
 
 /// Error of a drain when retraining is disabled.
-const RETRAINING_DISABLED: &str = "the pool's home is served with --retrain-threads 0, so nobody moves \
-    leaves to other nodes: serve it with 1 to drain nodes";
+const RETRAINING_DISABLED: &str = "the pool's home node is served with --retrain-threads 0, so \
+    leaves cannot be moved to other nodes; serve it with --retrain-threads 1 to drain nodes";
 
 /// The home's state for the other nodes, and its connections to them.
 #[derive(Debug)]
@@ -180,7 +180,7 @@ impl PoolHome {
     pub(super) fn write_entry(&self, member: Member, link: &Arc<GuestLink>) -> Result<(), String> {
         let endpoint = lock(&self.endpoint);
         if !self.is_linked(member.layout.node, link) {
-            return Err("it hung up, or did not answer, while it was taken in".to_owned());
+            return Err("the node disconnected or timed out while it joined".to_owned());
         }
         let written = self.write_by(&endpoint, member, MemberState::Active);
         written.map_err(|error| error.to_string())
@@ -226,19 +226,19 @@ impl PoolHome {
             match state {
                 MemberState::Lost => {}
                 MemberState::Left => {
-                    tracing::info!(node = node.0, address, "a drained node is gone");
+                    tracing::info!(node = node.0, address, "a drained node has disconnected");
                 }
                 MemberState::Active | MemberState::Draining => {
                     tracing::error!(
                         node = node.0,
                         address,
                         why,
-                        "a node is lost, and what was on it"
+                        "a node is lost, with the data on it"
                     );
                     let written = self.write_by(endpoint, member.clone(), MemberState::Lost);
                     if let Err(error) = written {
                         // The guest is polled again, and found lost again.
-                        tracing::error!(node = node.0, %error, "cannot say so; trying again");
+                        tracing::error!(node = node.0, %error, "cannot record the loss; retrying");
                         return;
                     }
                 }
@@ -281,7 +281,7 @@ impl PoolHome {
             return Err(format!("the pool has no node {}", node.0));
         };
         if node == self.layout.home().node {
-            return Err("this is the pool's home, which cannot leave it".to_owned());
+            return Err("this is the pool's home node, which cannot leave the pool".to_owned());
         }
         let wanted = MemberState::from_word(state);
         match (now, wanted) {
@@ -292,13 +292,16 @@ impl PoolHome {
             (MemberState::Active, Some(wanted @ MemberState::Draining))
             | (MemberState::Draining, Some(wanted @ MemberState::Active)) => {
                 if !members.change_state(node, member_status, wanted) {
-                    return Err(format!("node {} has just changed; ask again", node.0));
+                    return Err(format!(
+                        "the state of node {} has just changed; retry",
+                        node.0
+                    ));
                 }
                 let written = self.write(member.clone(), wanted);
                 written.map_err(|error| error.to_string())?;
             }
             (MemberState::Active | MemberState::Draining, Some(MemberState::Lost)) => {
-                self.declare_lost(node, "an operator said so");
+                self.declare_lost(node, "declared lost by an operator");
             }
             (now, _) => return Err(format!("node {} is {now}", node.0)),
         }

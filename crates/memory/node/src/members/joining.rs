@@ -15,8 +15,8 @@ use super::home::lock;
 use super::watch::GuestLink;
 
 /// Error for guests of a home that clients reach by a derived key.
-const NO_PASSES: &str = "the pool's home is served with a key that was derived from the secret: \
-    the home of several nodes needs the secret itself";
+const NO_PASSES: &str = "the pool's home node is served with a key derived from the secret; the \
+    home of a pool of several nodes requires the secret itself";
 
 /// State of a join.
 #[derive(Debug)]
@@ -36,8 +36,8 @@ impl PoolHome {
         let size = request.address.len();
         if size == 0 || size > MEMBER_ADDRESS_SIZE_BYTES_MAX {
             return Err(format!(
-                "a node's address has 1 to {MEMBER_ADDRESS_SIZE_BYTES_MAX} bytes, and this one \
-                 {size}"
+                "the node's address has {size} bytes; expected 1 to \
+                 {MEMBER_ADDRESS_SIZE_BYTES_MAX} bytes"
             ));
         }
         Superblock::new(request.size_bytes, request.memory_id)
@@ -95,7 +95,7 @@ impl PoolHome {
                     node = node.0,
                     address = request.address,
                     size_bytes = request.size_bytes,
-                    "a node has joined, empty"
+                    "a node has joined the pool with empty memory"
                 ),
                 Err(why) => tracing::warn!(address = request.address, why, "a node cannot join"),
             }
@@ -115,11 +115,11 @@ impl PoolHome {
             return Err(NO_PASSES.to_owned());
         }
         let client = TcpClient::connect(&request.address, &self.connect_options());
-        let client = client.map_err(|error| format!("the home cannot reach it: {error}"))?;
+        let client = client.map_err(|error| format!("the home node cannot reach it: {error}"))?;
         let superblock = read_superblock(&client)?;
         let is_it = superblock.memory_id == request.memory_id;
         if !is_it || superblock.size_bytes != request.size_bytes {
-            return Err(format!("at {} another node answers", request.address));
+            return Err(format!("another node replies at {}", request.address));
         }
         // An earlier node at this address is gone.
         let gone: Vec<NodeId> = {
@@ -140,7 +140,7 @@ impl PoolHome {
             .map(NodeId);
         let node = numbers
             .find(|node| members.get(*node).is_none())
-            .ok_or("the pool has given all its 255 node numbers; a new pool has them again")?;
+            .ok_or("the pool has used all its 255 node numbers; create a new pool")?;
         let member = Member {
             layout: NodeLayout { node, superblock },
             address: request.address.clone(),
@@ -168,7 +168,7 @@ impl PoolHome {
         });
         for owner in fenced.map_err(|error| error.to_string())? {
             let barred = link.client.fence_session(owner, &mut |_| ());
-            barred.map_err(|error| format!("it does not bar fenced sessions: {error}"))?;
+            barred.map_err(|error| format!("the node did not bar a fenced session: {error}"))?;
         }
         Ok(())
     }
@@ -178,11 +178,11 @@ impl PoolHome {
 /// has one kind of connection to all nodes.
 fn of_two_kinds(is_by_verbs: bool) -> &'static str {
     if is_by_verbs {
-        "its memory is served by an RDMA device, and that of the pool's home by tcp: start all \
-         nodes with --verbs, or none"
+        "the node's memory is served by an RDMA device, but that of the pool's home node by TCP; \
+         start all nodes with --verbs, or none"
     } else {
-        "its memory is served by tcp, and that of the pool's home by an RDMA device: start all \
-         nodes with --verbs, or none"
+        "the node's memory is served by TCP, but that of the pool's home node by an RDMA device; \
+         start all nodes with --verbs, or none"
     }
 }
 
@@ -202,7 +202,10 @@ fn read_superblock(client: &TcpClient) -> Result<Superblock, String> {
 pub fn check_memory(client: &TcpClient, member: &Member) -> Result<(), ControlError> {
     let reason = match read_superblock(client) {
         Ok(found) if found == member.layout.superblock => return Ok(()),
-        Ok(_) => format!("another node than {} is served there", member.layout.node),
+        Ok(_) => format!(
+            "expected {} of the pool, found another node",
+            member.layout.node
+        ),
         Err(reason) => reason,
     };
     let pool = format!("tcp:{}", member.address);

@@ -71,7 +71,7 @@ fn ask_all(home: &Arc<PoolHome>) {
         let (asked, home) = (Arc::clone(&link), Arc::downgrade(home));
         let thread = Builder::new().name("farleaf-ask".to_owned());
         if let Err(error) = thread.spawn(move || asked.ask_for(node, &home)) {
-            tracing::error!(node = node.0, %error, "cannot ask a node how it is; trying again");
+            tracing::error!(node = node.0, %error, "cannot poll a node; retrying");
             link.is_asked.store(false, Ordering::Release);
         }
     }
@@ -119,7 +119,7 @@ impl Drop for MemberThreads {
         self.stop.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
             if thread.join().is_err() {
-                tracing::error!("a thread that looks after the other nodes panicked");
+                tracing::error!("a thread that manages the other nodes panicked");
             }
         }
     }

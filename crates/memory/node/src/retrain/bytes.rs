@@ -199,7 +199,7 @@ impl Retrainer {
             Some(Err(error @ ByteIndexError::Index(_))) => return Err(error),
             // Links lead to the pages of these splits.
             Some(Err(error)) => {
-                tracing::warn!(table = %id, %error, "what came late is not counted");
+                tracing::warn!(table = %id, %error, "cannot add late counts to the current models");
             }
             None => {}
         }
@@ -271,7 +271,7 @@ impl Retrainer {
 
     fn note_bytes(&self, id: TableId, retrained: &RetrainResult, time_ns: u64) {
         if self.retry_delays.borrow_mut().has_room(id) {
-            tracing::info!(table = %id, "room to retrain again");
+            tracing::info!(table = %id, "space to retrain is available again");
         }
         self.count(|tally| {
             tally.retraining_count += 1;

@@ -42,8 +42,8 @@ impl Retrainer {
             {
                 tracing::warn!(
                     table = table.entry.record.name,
-                    "a table with the search layer 'rolex' moves no leaf: its node is not left \
-                     before it is dropped"
+                    "leaves of a table with search layer 'rolex' cannot be moved; the drain \
+                     completes only after the table is dropped"
                 );
             }
             return Ok(None);

@@ -34,8 +34,8 @@ impl LostModels {
                     %table,
                     leaf = %model.base,
                     leaf_count = model.leaf_count,
-                    "cannot retrain some leaves, because others were moved to a lost node; they \
-                     stay where they are until the table is dropped"
+                    "cannot retrain some leaves because others were moved to a lost node; they \
+                     stay in place until the table is dropped"
                 );
             }
         }

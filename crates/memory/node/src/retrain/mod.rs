@@ -362,7 +362,7 @@ impl Retrainer {
                 Err(error) => {
                     // Continue with the other tables. An unreadable table must not keep memory from
                     // being freed.
-                    tracing::error!(table = %id, %error, "cannot retrain; trying again");
+                    tracing::error!(table = %id, %error, "cannot retrain a table; retrying");
                     self.forget_late(|table| table == id);
                     self.delay_table(id);
                 }
@@ -440,7 +440,7 @@ impl Retrainer {
             return self.retry_delays.borrow_mut().rest(table, 2);
         }
         if self.retry_delays.borrow_mut().tell(table) {
-            tracing::warn!(%table, "no room to retrain, trying again from time to time: {error}");
+            tracing::warn!(%table, "out of space to retrain; retrying periodically: {error}");
         }
         self.delay_table(table);
     }
@@ -516,7 +516,7 @@ impl Retrainer {
         let done = &table.contents.models[stretch.models.clone()];
         self.lost_models.borrow_mut().forget(id, done);
         if !stretch.frees_space && self.retry_delays.borrow_mut().has_room(table.access.table) {
-            tracing::info!(table = %table.access.table, "room to retrain again");
+            tracing::info!(table = %table.access.table, "space to retrain is available again");
         }
         let time_ns = (self.clock)().saturating_sub(begun);
         let late = old_counters(table, &counted, &stretch);

@@ -297,7 +297,7 @@ impl Retrainer {
 
     fn note_compaction<E>(&self, table: &TableView<'_, E>, summary: &RetrainSummary, time_ns: u64) {
         if self.retry_delays.borrow_mut().has_room(table.access.table) {
-            tracing::info!(table = %table.access.table, "room to compact again");
+            tracing::info!(table = %table.access.table, "space to compact is available again");
         }
         self.count(|tally| statistics::add(tally, summary, time_ns));
         tracing::debug!(

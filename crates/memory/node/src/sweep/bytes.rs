@@ -407,7 +407,10 @@ impl SweepReport {
             // Every other reason for a missing answer counts as corruption of the table.
             other => {
                 self.damaged_count += 1;
-                tracing::error!(error = %other, "cannot sweep what dead sessions left here");
+                tracing::error!(
+                    error = %other,
+                    "cannot clean up after dead sessions: data corrupted or lost"
+                );
                 Ok(())
             }
         }

@@ -66,11 +66,13 @@ impl<B: SessionFactory> Worker<B> {
                 let is_unknown = worker_session.broken.get();
                 worker_session.note_failure(&error);
                 let what = if is_unknown {
-                    ", and may have been done"
+                    " (it may have taken effect)"
                 } else {
                     ""
                 };
-                Err(format!("the memory node could not do it{what}: {error}"))
+                Err(format!(
+                    "the operation failed on the memory node{what}: {error}"
+                ))
             }
         }
     }

@@ -96,7 +96,7 @@ fn trained(pool: &mut Pool) {
 fn pages_are_counted_that_become_underfull_late() {
     let mut pool = Pool::new();
     let (maker, trainer) = (pool.register(), pool.register());
-    make_table(&mut pool, maker);
+    make_table(&pool, maker);
     // This session knows one model.
     let mut client = Client::open(&pool, maker);
     for number in 0..RECORD_COUNT {

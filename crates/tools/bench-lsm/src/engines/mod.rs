@@ -115,7 +115,8 @@ impl EngineName {
             #[cfg(not(feature = "rocksdb"))]
             Self::Rocksdb | Self::RocksdbBlobs => {
                 anyhow::bail!(
-                    "this build is without RocksDB: docs/explanation/lsm-peers.md says how to have it"
+                    "RocksDB is not part of this build; see docs/explanation/lsm-peers.md for how \
+                     to add it"
                 )
             }
         })

@@ -74,7 +74,7 @@ async fn perform(table: &farleaf::AsyncTable, request: Request, key: u64) -> any
     match request {
         Request::Get => ensure!(
             table.get(key).await? == Some(value_of(key)),
-            "{key} is wrong"
+            "wrong value of key {key}"
         ),
         Request::Put => {
             table.put(key, value_of(key)).await?;

@@ -98,7 +98,7 @@ pub fn value_of(key: u64) -> u64 {
 /// # Errors
 /// A server cannot be started, or failed.
 pub fn compare(plan: &NetworkPlan, mut tell: impl FnMut(&str)) -> anyhow::Result<Vec<Row>> {
-    tell("starting and filling both servers");
+    tell("starting and loading both servers");
     let redis = RedisServer::start(&plan.redis).context("cannot use Redis")?;
     redis.fill(plan.record_count)?;
     let farleaf = FarleafNode::start(plan.record_count)?;

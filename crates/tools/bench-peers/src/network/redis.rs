@@ -133,12 +133,19 @@ impl Connection {
             Request::Put => b"+OK\r\n".len(),
         };
         while let Some(answer) = self.inbox.get(start..start + size) {
-            let key = self.asked.pop_front().context("an answer to no question")?;
+            let key = self
+                .asked
+                .pop_front()
+                .context("Redis sent a reply without a request")?;
             let is_right = match self.request {
                 Request::Get => answer[4..12] == value_of(key).to_be_bytes(),
                 Request::Put => answer == b"+OK\r\n",
             };
-            ensure!(is_right, "a wrong answer: {}", answer.escape_ascii());
+            ensure!(
+                is_right,
+                "unexpected reply from Redis: '{}'",
+                answer.escape_ascii()
+            );
             start += size;
             count += 1;
         }

@@ -85,7 +85,7 @@ impl<R: LmdbRecords> LmdbPeer<R> {
     /// Keys are longer than LMDB permits, there is no RAM disk, or LMDB failed.
     pub fn load(records: &R, size_bytes: usize) -> Result<Self, PeerError> {
         let folder = tempfile::tempdir_in(RAM_DISK).map_err(|source| PeerError::Io {
-            what: "cannot make a folder in /dev/shm for LMDB",
+            what: "cannot create a folder in /dev/shm for LMDB",
             source,
         })?;
         let env = open(folder.path(), records.count(), size_bytes)?;
@@ -102,7 +102,7 @@ impl<R: LmdbRecords> LmdbPeer<R> {
             let (key, value) = (R::bytes(&key), R::bytes(&value));
             if key.len() > env.max_key_size() {
                 return Err(PeerError::Unavailable(format!(
-                    "LMDB's keys have {} bytes at the most",
+                    "LMDB supports keys of at most {} bytes",
                     env.max_key_size()
                 )));
             }

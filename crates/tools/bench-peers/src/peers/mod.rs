@@ -145,6 +145,6 @@ impl PeerName {
     }
 
     fn is_not_of(self, records: &str) -> PeerError {
-        PeerError::Unavailable(format!("{} is not compared over {records}", self.as_str()))
+        PeerError::Unavailable(format!("{} does not support {records}", self.as_str()))
     }
 }

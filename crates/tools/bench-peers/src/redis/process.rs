@@ -34,7 +34,7 @@ impl RedisProcess {
             .spawn()
             .with_context(|| {
                 format!(
-                    "cannot start {}; --redis names the program",
+                    "cannot start '{}'; name the Redis program with --redis",
                     program.display()
                 )
             })?;
@@ -43,7 +43,7 @@ impl RedisProcess {
         while connect().is_err() {
             ensure!(
                 started.elapsed() < START_TIME_MAX && server.0.try_wait()?.is_none(),
-                "{} does not listen",
+                "'{}' ended or did not listen in time",
                 program.display()
             );
             sleep(LOOK_INTERVAL);

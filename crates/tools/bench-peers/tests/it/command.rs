@@ -10,27 +10,27 @@ fn bad_options_are_refused() {
         (&["--kind", "strings"], &["'strings'", "words, bytes"]),
         (
             &["--key-size", "24"],
-            &["--key-size is for --kind bytes", "leave it out"],
+            &["--key-size applies only to --kind bytes", "omit it"],
         ),
         (
             &["--value-size", "100"],
-            &["--value-size is for --kind bytes"],
+            &["--value-size applies only to --kind bytes"],
         ),
-        (&["--redis", "r"], &["--redis is for --kind bytes"]),
+        (&["--redis", "r"], &["--redis applies only to --kind bytes"]),
         (
             &["--kind", "bytes", "--slots", "8"],
-            &["--slots is for --kind words"],
+            &["--slots applies only to --kind words"],
         ),
         (
             &["--kind", "bytes", "--peers", "lmdb,congee"],
             &[
-                "--peers congee is for --kind words",
+                "--peers congee applies only to --kind words",
                 "masstree, lmdb, redb, redis",
             ],
         ),
         (
             &["--peers", "redb"],
-            &["--peers redb is for --kind bytes", "btree-map"],
+            &["--peers redb applies only to --kind bytes", "btree-map"],
         ),
         (
             &["--kind", "bytes", "--key-size", "23"],

@@ -113,7 +113,7 @@ fn a_missing_map_is_told() {
     let table = report.to_table();
     for told in [
         "skipped: redis: cannot start no-such-server",
-        "skipped: lmdb: LMDB's keys have 511 bytes at the most",
+        "skipped: lmdb: LMDB supports keys of at most 511 bytes",
     ] {
         assert!(steps.iter().any(|step| step.contains(told)), "{steps:?}");
         assert!(table.contains(told), "{table}");

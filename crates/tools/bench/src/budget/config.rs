@@ -60,7 +60,7 @@ impl BudgetConfig {
             return bad("budgets", percent.to_string(), allowed);
         }
         if self.distributions.contains(&Distribution::Latest) {
-            let allowed = "uniform or zipfian: nothing is inserted here";
+            let allowed = "uniform or zipfian, because this benchmark inserts no records";
             return bad("distribution", "latest".to_owned(), allowed);
         }
         if self.percents.is_empty() || self.distributions.is_empty() {

@@ -73,7 +73,7 @@ fn panels(report: &BudgetReport) -> Panels {
             bytes(report.full_bytes as f64)
         ),
         caption: format!(
-            "{} fabric, 1 thread, {} gets each after as many to warm up; {} slots, fill {} %, \
+            "{} fabric, 1 thread, {} gets each after as many warm-up gets; {} slots, fill {} %, \
              epsilon {}; commit {}",
             table.fabric,
             count(table.operations),

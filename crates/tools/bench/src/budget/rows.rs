@@ -27,7 +27,7 @@ pub fn header_text(config: &BudgetConfig, full_bytes: u64) -> String {
     let names = COLUMNS.header();
     format!(
         "{} records, {} keys, {} fabric; slots {}, fill {} %, epsilon {}, seed {}, commit {}\n\
-         {} gets each, after as many to warm up; all metadata: {}, {} a key\n\n{names}",
+         {} gets each, after as many warm-up gets; all metadata: {}, {} per key\n\n{names}",
         count(table.records),
         table.dataset,
         table.fabric,

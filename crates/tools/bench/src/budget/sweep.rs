@@ -149,9 +149,9 @@ fn budget_bytes(full_bytes: u64, percent: f64) -> Result<u64, BenchError> {
     }
     Err(BenchError::BadOption {
         option: "budgets",
-        given: format!("{percent} % of {full_bytes} bytes, {bytes} bytes"),
+        given: format!("{percent} % of {full_bytes} bytes ({bytes} bytes)"),
         allowed: format!(
-            "at least {METADATA_BUDGET_BYTES_MIN} bytes; take larger ones, or more --records"
+            "at least {METADATA_BUDGET_BYTES_MIN} bytes; use larger budgets or more --records"
         ),
     })
 }

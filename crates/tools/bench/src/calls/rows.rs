@@ -25,7 +25,7 @@ pub fn header_text(config: &CallsConfig) -> String {
     let names = COLUMNS.header();
     format!(
         "{} rounds of {} calls by one thread, beside an echo over loopback TCP; commit {}\n\
-         calls and ratios: medians of the rounds; trips and bytes: means of one call\n\n{names}",
+         calls and ratios: medians of the rounds; trips and bytes: means per call\n\n{names}",
         config.rounds,
         count(config.operations),
         config.commit

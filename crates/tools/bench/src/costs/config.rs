@@ -54,7 +54,9 @@ impl CostsConfig {
             return Err(BenchError::BadOption {
                 option: "operations",
                 given: operations.to_string(),
-                allowed: format!("at most --records, {records}: as many records are deleted"),
+                allowed: format!(
+                    "at most --records ({records}), because each delete needs a record"
+                ),
             });
         }
         Ok(())
@@ -79,8 +81,8 @@ mod tests {
         let many = refused(|config| config.table.records = 99_999);
         assert_eq!(
             many,
-            "--operations is 100000: it must be at most --records, 99999: as many records are \
-             deleted"
+            "--operations is 100000: it must be at most --records (99999), because each delete \
+             needs a record"
         );
     }
 }

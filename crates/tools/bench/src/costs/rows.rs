@@ -27,7 +27,7 @@ pub fn header_text(config: &CostsConfig) -> String {
     let names = COLUMNS.header();
     format!(
         "{} records, {} keys, {} fabric; slots {}, fill {} %, epsilon {}, seed {}, commit {}\n\
-         {} operations of each kind, after as many gets; means of one operation\n\n{names}",
+         {} operations of each kind, after as many warm-up gets; means per operation\n\n{names}",
         count(table.records),
         table.dataset,
         table.fabric,

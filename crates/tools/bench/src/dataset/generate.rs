@@ -249,7 +249,7 @@ mod tests {
         assert!(
             error
                 .to_string()
-                .contains("has 1000 distinct keys, 1001 are needed"),
+                .contains("has 1000 distinct keys, but 1001 are needed"),
             "{error}"
         );
     }

@@ -53,7 +53,7 @@ pub enum Dataset {
 #[non_exhaustive]
 pub enum DatasetError {
     /// The key file cannot be opened, read or unpacked.
-    #[error("cannot read key file {path}", path = path.display())]
+    #[error("cannot read key file '{path}'", path = path.display())]
     Io {
         /// Path of the file.
         path: PathBuf,
@@ -71,7 +71,7 @@ pub enum DatasetError {
         content: String,
     },
     /// A line does not begin with a valid byte-string key.
-    #[error("{path}:{line}: {content} is no key: {fault}", path = path.display())]
+    #[error("{path}:{line}: {content} is not a valid key: {fault}", path = path.display())]
     BadString {
         /// Path of the file.
         path: PathBuf,
@@ -83,13 +83,13 @@ pub enum DatasetError {
         fault: StringFault,
     },
     /// The file has no line.
-    #[error("key file {path} has no keys", path = path.display())]
+    #[error("key file '{path}' has no keys", path = path.display())]
     Empty {
         /// Path of the file.
         path: PathBuf,
     },
     /// The file has fewer distinct keys than needed for load and inserts.
-    #[error("key file {path} has {available} distinct keys, {wanted} are needed", path = path.display())]
+    #[error("key file '{path}' has {available} distinct keys, but {wanted} are needed", path = path.display())]
     TooFewKeys {
         /// Path of the file.
         path: PathBuf,

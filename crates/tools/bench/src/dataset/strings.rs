@@ -23,10 +23,10 @@ const SHOWN_COUNT_MAX: usize = 40;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StringFault {
     /// The line is empty.
-    #[error("the line is empty, and a line is a key; one that is the empty key begins with a tab")]
+    #[error("the line is empty; a line with the empty key begins with a tab")]
     Empty,
     /// The text is invalid UTF-8.
-    #[error("byte {} of it is no UTF-8; a byte that is no text is written \\xNN", .index + 1)]
+    #[error("invalid UTF-8 at byte {}; write raw bytes as \\xNN", .index + 1)]
     NotUtf8 {
         /// Index of the first invalid byte, counted from 0.
         index: usize,
@@ -35,15 +35,15 @@ pub enum StringFault {
     #[error(transparent)]
     BadText(#[from] TextError),
     /// The key is longer than the maximum.
-    #[error("it has {size_bytes} bytes, and a key can have {KEY_SIZE_BYTES_MAX} at the most")]
+    #[error("the key has {size_bytes} bytes, more than the maximum of {KEY_SIZE_BYTES_MAX}")]
     TooLong {
         /// Size of the key in bytes.
         size_bytes: usize,
     },
     /// The line is so long that its end was not read.
     #[error(
-        "it is longer than {KEY_TEXT_SIZE_BYTES_MAX} bytes, and a key can have \
-         {KEY_SIZE_BYTES_MAX} at the most"
+        "the text of the key is longer than {KEY_TEXT_SIZE_BYTES_MAX} bytes, and a key has at most \
+         {KEY_SIZE_BYTES_MAX} bytes"
     )]
     Endless,
 }
@@ -237,25 +237,31 @@ mod tests {
         let long = format!("a\n{}\n", "k".repeat(4097));
         let endless = "k".repeat(5 * KEY_TEXT_SIZE_BYTES_MAX);
         for (content, told) in [
-            (&b"a\n\nb\n"[..], "names:2: '' is no key: the line is empty"),
+            (
+                &b"a\n\nb\n"[..],
+                "names:2: '' is not a valid key: the line is empty",
+            ),
             (
                 b"caf\xe9\n",
-                "names:1: 'caf\u{fffd}' is no key: byte 4 of it is no UTF-8",
+                "names:1: 'caf\u{fffd}' is not a valid key: invalid UTF-8 at byte 4",
             ),
             (
                 b"a\nC:\\data\n",
-                "names:2: 'C:\\\\data' is no key: character 4: no escape",
+                "names:2: 'C:\\\\data' is not a valid key: character 4: unknown escape",
             ),
             (
                 b"a\\\n",
-                "names:1: 'a\\\\' is no key: character 3: the text ends",
+                "names:1: 'a\\\\' is not a valid key: character 3: the text ends",
             ),
-            (long.as_bytes(), "is no key: it has 4097 bytes"),
+            (
+                long.as_bytes(),
+                "is not a valid key: the key has 4097 bytes",
+            ),
             (
                 endless.as_bytes(),
-                "is no key: it is longer than 16384 bytes",
+                "the text of the key is longer than 16384 bytes",
             ),
-            (b"", "names has no keys"),
+            (b"", "names' has no keys"),
         ] {
             let error = read(content).expect_err("a bad line");
             assert!(error.contains(told) && error.len() < 300, "{told}: {error}");

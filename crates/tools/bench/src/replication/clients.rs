@@ -254,7 +254,7 @@ impl<'p, E: Endpoint + Send + 'static> Client<'p, E> {
             let value = value.as_deref();
             let value = value.ok_or_else(|| self.wrong(request, "is missing"))?;
             if !is_value(&strings, request.number, value) {
-                return Err(self.wrong(request, "has a value that nobody has put there"));
+                return Err(self.wrong(request, "has a value that no client wrote"));
             }
             self.done.got_size_bytes += key_size_bytes + value.len() as u64;
         }

@@ -134,8 +134,8 @@ impl ReplicationConfig {
         if self.kinds.is_empty() {
             return Err(bad(
                 "kind",
-                "none given".to_owned(),
-                "at least one".to_owned(),
+                "missing".to_owned(),
+                "given at least once".to_owned(),
             ));
         }
         let has_scans = |letter: &&WorkloadLetter| **letter > WorkloadLetter::D;
@@ -144,7 +144,7 @@ impl ReplicationConfig {
             return Err(bad("workload", letter.to_string(), allowed));
         }
         if !self.directory.is_dir() {
-            let allowed = "a directory that is there".to_owned();
+            let allowed = "an existing directory".to_owned();
             return Err(bad(
                 "directory",
                 self.directory.display().to_string(),
@@ -208,7 +208,7 @@ mod tests {
         assert!(refused(|config| config.records = 0).starts_with("--records is 0"));
         assert!(refused(|config| config.threads = 257).starts_with("--threads is 257"));
         assert!(refused(|config| config.growth_factor = 1).starts_with("--growth-factor is 1"));
-        assert!(refused(|config| config.kinds.clear()).starts_with("--kind is none"));
+        assert!(refused(|config| config.kinds.clear()).starts_with("--kind is missing"));
         let workload = refused(|config| config.workloads.push(WorkloadLetter::E));
         assert_eq!(
             workload,

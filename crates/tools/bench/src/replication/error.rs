@@ -18,7 +18,7 @@ pub enum ReplicationError {
     #[error(transparent)]
     Bench(#[from] BenchError),
     /// The directory of a run cannot be created or used.
-    #[error("no directory can be made in {path}: {source}", path = path.display())]
+    #[error("cannot create a directory in '{path}': {source}", path = path.display())]
     Directory {
         /// Path of the directory.
         path: PathBuf,
@@ -26,7 +26,9 @@ pub enum ReplicationError {
         source: io::Error,
     },
     /// The host lacks memory for the servers.
-    #[error("no memory for the {region_count} backups of a server: {source}; take fewer --regions")]
+    #[error(
+        "out of memory for the {region_count} backups of a server: {source}; use fewer --regions"
+    )]
     Memory {
         /// Number of regions per server.
         region_count: u32,
@@ -34,7 +36,7 @@ pub enum ReplicationError {
         source: io::Error,
     },
     /// The servers cannot reach each other over loopback.
-    #[error("the servers do not reach each other over tcp: {0}")]
+    #[error("cannot connect the servers over TCP: {0}")]
     Network(String),
     /// A primary or a backup has failed.
     #[error("{what}: {source}")]
@@ -45,7 +47,7 @@ pub enum ReplicationError {
         source: Box<ReplicaError>,
     },
     /// A key that was put is missing, or has a value that no client has put.
-    #[error("{phase}, {kind}: key {key} {how}")]
+    #[error("wrong result in phase '{phase}', kind '{kind}': key '{key}' {how}")]
     WrongAnswer {
         /// Phase of the get.
         phase: ReplicationPhase,
@@ -58,8 +60,8 @@ pub enum ReplicationError {
     },
     /// A promoted backup differs from its primary.
     #[error(
-        "{kind}: the promoted backup of region {region} has another value of key {key} than its \
-         primary, or both have one that nobody has put"
+        "wrong value of key '{key}', kind '{kind}': the promoted backup of region {region} differs \
+         from its primary, or both have a value that no client wrote"
     )]
     Promoted {
         /// Kind of replication.
@@ -70,7 +72,7 @@ pub enum ReplicationError {
         key: String,
     },
     /// A thread could not be started.
-    #[error("cannot start {thread_count} threads ({source}): take fewer --threads")]
+    #[error("cannot start {thread_count} threads: {source}; use fewer --threads")]
     Thread {
         /// Number of threads that were requested.
         thread_count: usize,

@@ -168,7 +168,7 @@ impl<'c> RunLocation<'c> {
         };
         let added = primary.add_backup(BACKUP, ways);
         added.map_err(ReplicationError::replica(format!(
-            "filling the backup of region {region}"
+            "copying the table to the backup of region {region}"
         )))
     }
 }

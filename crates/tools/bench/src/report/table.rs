@@ -49,7 +49,7 @@ pub fn run_table(report: &RunReport) -> String {
         let share = percentage(fallbacks as f64 / operations);
         let _ = writeln!(
             text,
-            "asked the memory node: {} ({share})",
+            "calls to the memory node: {} ({share})",
             short_count(fallbacks)
         );
     }
@@ -69,8 +69,8 @@ fn persistent_lines(persistent: &PersistentReport) -> String {
         })
     };
     text.push('\n');
-    text.push_str(&device("a record of the load", persistent.load_device));
-    text.push_str(&device("an operation", persistent.device));
+    text.push_str(&device("per loaded record", persistent.load_device));
+    text.push_str(&device("per operation", persistent.device));
     text
 }
 
@@ -111,10 +111,10 @@ pub fn comparison_table(reports: &[RunReport]) -> String {
     let mut text = String::new();
     push_table(&mut text, &table);
     text.push_str(
-        "p50, p99, round trips and bytes read: of the most frequent operation; metadata: a key\n",
+        "p50, p99, round trips and bytes read: of the most frequent operation; metadata: per key\n",
     );
     if reports.iter().any(|report| report.modelled) {
-        text.push_str("* times are those of a model, not of a clock\n");
+        text.push_str("* times are modelled, not measured\n");
     }
     text
 }
@@ -122,7 +122,7 @@ pub fn comparison_table(reports: &[RunReport]) -> String {
 fn heading(report: &RunReport) -> String {
     let mut text = String::new();
     let modelled = if report.modelled {
-        " (modelled: times are not those of a clock)"
+        " (times are modelled, not measured)"
     } else {
         ""
     };
@@ -156,7 +156,7 @@ fn heading(report: &RunReport) -> String {
 fn achieved(report: &RunReport) -> String {
     let a_key = |what: &str, size: Option<f64>| {
         size.map_or_else(String::new, |size| {
-            format!("{what} {} a key, ", bytes(size))
+            format!("{what} {} per key, ", bytes(size))
         })
     };
     format!(
@@ -332,7 +332,7 @@ mod tests {
             "
 YCSB B: learned index, shm fabric, lognormal keys, zipfian requests
 10,000,000 records, 500,000 operations, 8 threads, seed 42, commit 0123abc
-1.23 M/s operations, metadata 0.21 B a key, memory 24.5 B a key, 0 errors, 0 missing
+1.23 M/s operations, metadata 0.21 B per key, memory 24.5 B per key, 0 errors, 0 missing
 slots 8, epsilon 16, models cached all, links at most 0
 ─────────────────────────────────────────────────────────────────────────────────────────────
 operation     count      p50      p99    p99.9      max  round   read  wrote  leaves     one
@@ -343,7 +343,7 @@ read+update  24,877  12.3 µs  86.4 µs   741 µs   185 ms   1.00  176 B    0 B 
 ─────────────────────────────────────────────────────────────────────────────────────────────
 retries: read 0, read+update 0
 links followed: read 118,781, read+update 6,219
-asked the memory node: 25,000 (5.0 %)
+calls to the memory node: 25,000 (5.0 %)
 "
         );
     }
@@ -368,8 +368,8 @@ YCSB       index   fabric data set   thread     rate    p50     p99  round  read
 B zipfian  learned shm    lognormal       8  1.23M/s  850ns  5.95µs   1.00  176B  0.21B       0
 E uniform* sherman sim    sequential   1000  1.23M/s      -       -      -     -  0.21B       4
 ────────────────────────────────────────────────────────────────────────────────────────────────
-p50, p99, round trips and bytes read: of the most frequent operation; metadata: a key
-* times are those of a model, not of a clock
+p50, p99, round trips and bytes read: of the most frequent operation; metadata: per key
+* times are modelled, not measured
 "
         );
     }
@@ -393,8 +393,8 @@ read        475,123   850 ns  5.95 µs  51.0 µs  12.8 ms
 read+update  24,877  12.3 µs  86.4 µs   741 µs   185 ms
 ────────────────────────────────────────────────────────
 load: 123 k/s records
-devices of all servers, a record of the load: read 0 B, wrote 750 B
-devices of all servers, an operation: read 12.0 B, wrote 37.5 B
+devices of all servers, per loaded record: read 0 B, wrote 750 B
+devices of all servers, per operation: read 12.0 B, wrote 37.5 B
 "
         );
         let compared = comparison_table(&[persistent_example()]);

@@ -29,7 +29,7 @@ pub(super) fn audit(
         let scan = table.scan_into(from, PART_RECORD_COUNT, &mut entries);
         if let Err(error) = table.block_on(scan) {
             fault_counts.wrong(format_args!(
-                "the check of all records stopped at key {from}: {error}"
+                "final check of all records stopped at key {from}: {error}"
             ));
             break;
         }

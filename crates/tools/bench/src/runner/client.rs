@@ -181,7 +181,8 @@ impl<'a, S: Subject> Client<'a, S> {
                 self.note(OperationKind::Insert, sample);
                 self.own.borrow_mut().cancel(write);
                 self.shared.ledger.abandon(insert_index);
-                let fault = format_args!("insert of key {key} found it present, as {value:#018x}");
+                let fault =
+                    format_args!("insert of key {key} found an existing value {value:#018x}");
                 self.fault_counts.borrow_mut().wrong(fault);
             }
             Err(error) => {

@@ -124,7 +124,7 @@ impl RunConfig {
                 option,
                 takes_budget,
                 format!("given with --index {}", self.layer),
-                "for --index learned, sherman or cell".into(),
+                "used with --index learned, sherman or cell".into(),
             ),
         ]
     }
@@ -135,7 +135,7 @@ impl RunConfig {
             "model-cache",
             is_default || self.layer == LayerKind::Xstore,
             format!("given with --index {}", self.layer),
-            "for --index xstore, whose models the memory node has".into(),
+            "used with --index xstore, whose memory node trains the models".into(),
         )
     }
 
@@ -166,13 +166,13 @@ impl RunConfig {
                 "index",
                 self.layer.has_byte_tables(),
                 format!("{} with --kind bytes", self.layer),
-                "one that tables of byte strings can have: learned, rf-tree or rpc".into(),
+                "learned, rf-tree or rpc, which support tables of byte strings".into(),
             ),
             (
                 "partitions",
                 self.partitions == 1,
                 format!("{} with --kind bytes", self.partitions),
-                "1: a table of byte strings is in one pool".into(),
+                "1, because a table of byte strings is in one pool".into(),
             ),
             (
                 "key-size",
@@ -183,8 +183,8 @@ impl RunConfig {
             (
                 "key-size",
                 strings.key_size_bytes.is_none() || !matches!(self.dataset, Dataset::Keys(_)),
-                "given with the keys of a file".into(),
-                "left out: they are as long as they are".into(),
+                "given with a key file".into(),
+                "omitted, because the file determines the sizes of the keys".into(),
             ),
             (
                 "page-size",
@@ -209,7 +209,7 @@ impl RunConfig {
             ValueSize::Mixed { name, .. } => (
                 count == 1,
                 format!("{count} with --value-size {name}"),
-                "1: values of several sizes have no fields of one".into(),
+                "1, because values of several sizes have no fields of equal size".into(),
             ),
             ValueSize::Fixed(size_bytes) => (
                 count == 1
@@ -231,7 +231,7 @@ impl RunConfig {
             "no-speculation",
             !self.does_not_speculate || self.layer == LayerKind::Xstore,
             format!("given with --index {}", self.layer),
-            "for --index xstore, which asks the memory node for what its models miss".into(),
+            "used with --index xstore, whose clients call the memory node when models miss".into(),
         )
     }
 
@@ -243,7 +243,7 @@ impl RunConfig {
             "link-count-max",
             is_cached,
             format!("given with --index {}", self.layer),
-            "for --index rf-tree, which caches the tree".into(),
+            "used with --index rf-tree, whose clients cache the whole tree".into(),
         )
     }
 
@@ -407,8 +407,8 @@ mod tests {
         });
         assert_eq!(
             sherman,
-            "--link-count-max is given with --index sherman: it must be for --index rf-tree, which \
-             caches the tree"
+            "--link-count-max is given with --index sherman: it must be used with --index rf-tree, \
+             whose clients cache the whole tree"
         );
         assert!(refused(|config| config.partitions = 0).starts_with("--partitions is 0"));
         assert!(refused(|config| config.partitions = 257).contains("from 1 to 256"));
@@ -433,8 +433,8 @@ mod tests {
         });
         assert_eq!(
             of_file,
-            "--key-size is given with the keys of a file: it must be left out: they are as long as \
-             they are"
+            "--key-size is given with a key file: it must be omitted, because the file determines \
+             the sizes of the keys"
         );
         assert!(strings(|strings| strings.page_size_bytes = 4096).starts_with("--page-size "));
         assert!(
@@ -454,16 +454,16 @@ mod tests {
         });
         assert_eq!(
             of_mix,
-            "--fields is 10 with --value-size SD: it must be 1: values of several sizes have no \
-             fields of one"
+            "--fields is 10 with --value-size SD: it must be 1, because values of several \
+             sizes have no fields of equal size"
         );
         let of_trees = refused(|config| {
             (config.strings, config.layer) = (Some(Strings::default()), LayerKind::Fg);
         });
         assert_eq!(
             of_trees,
-            "--index is fg with --kind bytes: it must be one that tables of byte strings can have: \
-             learned, rf-tree or rpc"
+            "--index is fg with --kind bytes: it must be learned, rf-tree or rpc, which \
+             support tables of byte strings"
         );
     }
 }

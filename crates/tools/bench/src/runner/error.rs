@@ -28,8 +28,9 @@ pub enum BenchError {
     },
     /// The host has not enough memory.
     #[error(
-        "{records} records and {insert_count} inserts need {needed_bytes} bytes, and the host has \
-         {available_bytes} available: take fewer --records or --operations, or {instead}"
+        "not enough memory: {records} records and {insert_count} inserts need {needed_bytes} \
+         bytes, and the host has {available_bytes} bytes available; use fewer --records or \
+         --operations, or {instead}"
     )]
     TooLarge {
         /// Number of records to load.
@@ -45,8 +46,8 @@ pub enum BenchError {
     },
     /// The key file has fewer keys than the run needs.
     #[error(
-        "key file {path} has {available} distinct keys, and the run needs {needed}: {records} to \
-         load and {insert_count} to insert; take fewer --records or, for workloads D and E, fewer \
+        "key file '{path}' has {available} distinct keys, but the run needs {needed} ({records} to \
+         load and {insert_count} to insert); use fewer --records or, for workloads D and E, fewer \
          --operations",
         path = path.display(),
         needed = records + insert_count
@@ -89,9 +90,9 @@ pub enum BenchError {
     },
     /// The cluster has a table with the benchmark's name, which is not changed.
     #[error(
-        "there is a table '{name}' already in the cluster, and the benchmark makes one of that \
-         name, and drops it: drop that one first (`farleaf table drop {name}`; its name is free \
-         when its servers have removed it), or take another cluster; nothing was changed"
+        "table '{name}' already exists in the cluster, and the benchmark creates and drops a table \
+         of this name; nothing was changed; drop the table with `farleaf table drop {name}` (its \
+         name is free when its servers have removed it), or use another cluster"
     )]
     TableIsThere {
         /// Name of the table.
@@ -99,9 +100,9 @@ pub enum BenchError {
     },
     /// A new table did not get its replicas in time.
     #[error(
-        "a region of the new table has {member_count} of {replica_count} replicas after \
-         {waited_s} s: start more servers, or take fewer --replicas; `farleaf cluster status` shows \
-         what is lacking"
+        "timed out after {waited_s} s: a region of the new table has {member_count} of \
+         {replica_count} replicas; start more servers or use fewer --replicas (see `farleaf \
+         cluster status`)"
     )]
     NotWhole {
         /// Least number of replicas of a region.
@@ -112,7 +113,7 @@ pub enum BenchError {
         waited_s: u64,
     },
     /// The benchmark's own servers cannot be started.
-    #[error("a server of the benchmark cannot be started in {path}: {source}", path = path.display())]
+    #[error("cannot start a server of the benchmark in '{path}': {source}", path = path.display())]
     Server {
         /// Path of its directory.
         path: PathBuf,
@@ -120,7 +121,7 @@ pub enum BenchError {
         source: Box<ServerError>,
     },
     /// The directory of own servers cannot be created or removed.
-    #[error("the servers' directory in {path} cannot be made, or removed: {source}", path = path.display())]
+    #[error("cannot create or remove the servers' directory in '{path}': {source}", path = path.display())]
     Directory {
         /// Path of the directory.
         path: PathBuf,
@@ -128,7 +129,7 @@ pub enum BenchError {
         source: io::Error,
     },
     /// The echo with which calls are compared failed.
-    #[error("the echo over loopback TCP failed: {0}")]
+    #[error("echo over loopback TCP failed: {0}")]
     Echo(io::Error),
     /// The store with a search layer failed outside of the counted operations.
     #[error("{layer}: the store failed: {source}")]
@@ -139,7 +140,7 @@ pub enum BenchError {
         source: Box<farleaf::Error>,
     },
     /// A thread could not be started.
-    #[error("cannot start {thread_count} threads ({source}): take fewer --threads")]
+    #[error("cannot start {thread_count} threads: {source}; use fewer --threads")]
     Thread {
         /// Number of threads that were requested.
         thread_count: usize,

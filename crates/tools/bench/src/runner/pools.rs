@@ -40,7 +40,7 @@ impl Pools {
         let mut enlargement_count = 0;
         loop {
             let pools = make_pools(config, keys, size_bytes);
-            let pools = pools.map_err(BenchError::store(workload, "making a pool"))?;
+            let pools = pools.map_err(BenchError::store(workload, "creating a pool"))?;
             match load_into(&pools, config, keys, progress) {
                 Ok(()) => return Ok(pools),
                 // The number of models that the keys need is known only after the load.

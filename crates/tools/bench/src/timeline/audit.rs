@@ -27,7 +27,7 @@ pub(super) fn audit(
     let (mut from, mut record_count) = (0, 0);
     for part in 1_u64.. {
         if let Err(error) = table.scan_into(from, PART_RECORD_COUNT, &mut entries) {
-            let stopped = "the check of all records stopped at key";
+            let stopped = "final check of all records stopped at key";
             return faults.wrong(format_args!("{stopped} {from}: {error}"));
         }
         check_part(change_state, from, &entries, &mut seen, faults);
@@ -57,15 +57,17 @@ fn check_part(
     for (key, value) in entries.iter().copied() {
         if lowest.is_none_or(|lowest| key < lowest) {
             faults.wrong(format_args!(
-                "a scan from key {from} has key {key} too late"
+                "scan from key {from} returned key {key} out of order"
             ));
         }
         lowest = key.checked_add(1);
         match change_state.keys.index_of(key) {
-            None => faults.wrong(format_args!("key {key} is there and was never put")),
+            None => faults.wrong(format_args!("key {key} exists but was never put")),
             Some(index) => {
                 if change_state.presence(index) == Presence::Absent {
-                    faults.wrong(format_args!("key {key} is there and must not be"));
+                    faults.wrong(format_args!(
+                        "key {key} exists but was deleted or not yet put"
+                    ));
                 }
                 if value != value_of(key) {
                     faults.wrong_value(key, value);

@@ -68,7 +68,7 @@ impl ChangeFaults {
 
     #[cold]
     pub(super) fn found_present(&mut self, key: u64, found: u64) {
-        let fault = format_args!("put of key {key} found it present, as {found:#018x}");
+        let fault = format_args!("put of key {key} found an existing value {found:#018x}");
         self.wrong(fault);
     }
 
@@ -81,7 +81,7 @@ impl ChangeFaults {
     pub(super) fn refused(&mut self, key: u64, error: &Error) {
         self.refused += 1;
         self.fault_counts
-            .describe(&format_args!("put of key {key} was refused: {error}"));
+            .describe(&format_args!("put of key {key} was rejected: {error}"));
     }
 
     fn merge(&mut self, other: Self) {

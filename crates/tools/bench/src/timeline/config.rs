@@ -106,8 +106,7 @@ impl KeyOrder {
 /// No pattern has this name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "there is no pattern `{0}`: expected uniform, ascending, descending, clustered, window or \
-     shrink"
+    "unknown pattern `{0}`: expected uniform, ascending, descending, clustered, window or shrink"
 )]
 pub struct UnknownPattern(pub String);
 
@@ -231,7 +230,7 @@ impl TimelineConfig {
         let largest = format!("at most {RECORD_COUNT_MAX}");
         match self.change {
             Change::Growth { from, to, .. } if to <= from => {
-                let allowed = format!("above --first-keys, which is {from}");
+                let allowed = format!("above --first-keys ({from})");
                 Err(TimelineError::bad("last-keys", to, allowed))
             }
             Change::Growth { to, .. } if to > RECORD_COUNT_MAX => {
@@ -251,7 +250,7 @@ impl TimelineConfig {
             Change::Shrink { from, .. } if from < 2 => Err(TimelineError::bad(
                 "first-keys",
                 from,
-                "at least 2, to delete some",
+                "at least 2, so that keys can be deleted",
             )),
             Change::Shrink { delete_percent, .. } => {
                 within("delete", delete_percent, 1, 99, " (percent)")
@@ -311,7 +310,7 @@ mod tests {
         };
         assert_eq!(
             refused(|config| config.change = growth(5, 4)),
-            "--last-keys is 4: it must be above --first-keys, which is 5"
+            "--last-keys is 4: it must be above --first-keys (5)"
         );
         assert!(refused(|config| config.change = growth(5, 5)).starts_with("--last-keys is 5"));
         assert!(refused(|config| config.change = growth(0, u64::MAX)).starts_with("--last-keys "));

@@ -19,8 +19,8 @@ pub enum TimelineError {
     },
     /// The host has not enough memory.
     #[error(
-        "{key_count} keys need {needed_bytes} bytes, and the host has {available_bytes} available: \
-         take fewer, or a smaller --size"
+        "not enough memory: {key_count} keys need {needed_bytes} bytes, and the host has \
+         {available_bytes} bytes available; use fewer keys or a smaller --size"
     )]
     TooLarge {
         /// Number of keys that ever exist.
@@ -39,7 +39,7 @@ pub enum TimelineError {
         source: Box<farleaf::Error>,
     },
     /// A thread could not be started.
-    #[error("cannot start {thread_count} threads ({source}): take fewer --threads")]
+    #[error("cannot start {thread_count} threads: {source}; use fewer --threads")]
     Thread {
         /// Number of threads that were requested.
         thread_count: usize,

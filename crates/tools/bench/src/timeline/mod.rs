@@ -109,7 +109,7 @@ pub fn run(
         sink.fault(description);
     }
     let retraining = pool.retraining();
-    let retraining = retraining.map_err(TimelineError::store("looking at the pool"))?;
+    let retraining = retraining.map_err(TimelineError::store("reading the state of the pool"))?;
     let report = TimelineReport::new(config, client_threads, fresh, &checked, memory_bytes_begin);
     Ok(report.with_retraining(&retraining.tally))
 }

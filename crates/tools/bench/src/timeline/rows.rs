@@ -68,7 +68,7 @@ pub fn total_text(report: &TimelineReport) -> String {
     line(
         "",
         format!(
-            "{} index, {} fabric, {} threads and {} that retrain, {} % gets",
+            "{} index, {} fabric, {} threads and {} retraining threads, {} % gets",
             total.index, total.fabric, total.threads, total.retrain_threads, total.reads_percent
         ),
     );
@@ -151,7 +151,7 @@ fn pattern(total: &TimelineTotal) -> String {
 fn fresh(total: &TimelineTotal) -> String {
     let fresh = &total.fresh;
     format!(
-        "{} gets: round trips {}, one leaf {}, {} read; metadata {} a key",
+        "{} gets: round trips {}, one leaf {}, {} read; metadata {} per key",
         count(fresh.gets),
         mean(fresh.round_trips_per_get),
         share(fresh.one_leaf_fraction),
@@ -163,7 +163,7 @@ fn fresh(total: &TimelineTotal) -> String {
 fn retraining(total: &TimelineTotal) -> String {
     let of = &total.retraining;
     let done = format!(
-        "{} times, {} leaves became {}; {} in all, {} at most",
+        "{} times, {} leaves replaced by {}; {} in total, {} at most",
         count(of.count),
         count(of.leaves_moved),
         count(of.leaves_made),
@@ -175,7 +175,7 @@ fn retraining(total: &TimelineTotal) -> String {
     }
     let speed = of.records as f64 * 1e9 / of.time_ns as f64;
     format!(
-        "{done}\n{:14}{:.0} ns a record, {} records; {} of a core while keys were written",
+        "{done}\n{:14}{:.0} ns per record, {} records; {} of a core while keys were written",
         "",
         of.time_ns as f64 / of.records as f64,
         rate(speed),
@@ -189,10 +189,10 @@ fn memory(total: &TimelineTotal) -> String {
     if total.loaded > 0 {
         let times = total.memory_bytes as f64 / total.memory_bytes_begin.max(1) as f64;
         let begin = bytes(total.memory_bytes_begin as f64);
-        let _ = write!(text, ", {times:.2} times the {begin} at the beginning");
+        let _ = write!(text, ", {times:.2} times the initial {begin}");
     }
     let most = bytes(total.pool_used_bytes_max as f64);
-    let _ = write!(text, "; at most {most} of the pool in use");
+    let _ = write!(text, "; at most {most} of the pool used");
     text
 }
 

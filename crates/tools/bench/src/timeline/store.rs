@@ -27,7 +27,7 @@ pub(super) fn make(config: &TimelineConfig) -> Result<Pool, TimelineError> {
         retrain_thread_count: config.retrain_threads,
         ..PoolOptions::default()
     });
-    pool.map_err(TimelineError::store("making a pool"))
+    pool.map_err(TimelineError::store("creating a pool"))
 }
 
 /// Creates the table and loads its first keys. Returns the table's memory after the load.
@@ -92,11 +92,11 @@ pub(super) fn finish(
         );
         let stats = table.stats()?;
         if !stats.sound {
-            faults.wrong("the leaves of the table do not cover all keys, each once");
+            faults.wrong("the leaves of the table do not cover each key exactly once");
         }
         drop(table);
         session.close()?;
         Ok((fresh, stats))
     };
-    checked().map_err(TimelineError::store("looking at the table at the end"))
+    checked().map_err(TimelineError::store("reading the final state of the table"))
 }

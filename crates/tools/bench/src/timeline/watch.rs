@@ -103,7 +103,7 @@ impl<'a> IntervalCollector<'a> {
                 retraining: self.pool.retraining()?,
             })
         };
-        let sample = sample().map_err(TimelineError::store("looking at the pool"))?;
+        let sample = sample().map_err(TimelineError::store("reading the state of the pool"))?;
         self.samples.push_back(sample);
         Ok(())
     }

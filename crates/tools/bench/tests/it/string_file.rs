@@ -60,5 +60,5 @@ fn a_file_of_too_few_strings_is_refused() {
         ..small(Learned, FabricKind::Mem)
     };
     let error = run(&config, &Silent).expect_err("too few").to_string();
-    assert!(error.contains("names.txt has 3 distinct keys"), "{error}");
+    assert!(error.contains("names.txt' has 3 distinct keys"), "{error}");
 }

@@ -24,8 +24,8 @@ pub fn check(
         block_on(session.perform(&Operation::Get(*low), None), || 0)?;
         if links() > before {
             let how = format!(
-                "the tree lists leaf {leaf} for key {low:#x}, and a cache that was read since \
-                 leads there by way of another leaf"
+                "the tree lists leaf {leaf} for key {low:#x}, but a newer cache reaches it only \
+                 through another leaf"
             );
             return Ok(Some(Violation::new("caches", how)));
         }

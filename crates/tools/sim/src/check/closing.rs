@@ -16,7 +16,7 @@ pub fn not_drained(node: &Node, client: ClientId) -> Option<Violation> {
     let count = node.world.borrow().in_flight_count(client);
     (count > 0).then(|| {
         let how = format!(
-            "the session of client {} closes while {count} of its batches are under way",
+            "the session of client {} closes with {count} batches in flight",
             client.0
         );
         Violation::new("closing", how)
@@ -28,7 +28,7 @@ pub fn not_fenced(node: &Node, owner: OwnerWord) -> Option<Violation> {
     let (place, incarnation) = life_of(&node.layout, owner)?;
     let life = node.world.borrow().words(place, 1)[0];
     (!is_fenced(incarnation, life)).then(|| {
-        let how = format!("the session {owner} is closed, and the node takes it for alive");
+        let how = format!("session {owner} is closed, but the node still considers it alive");
         Violation::new("closing", how)
     })
 }

@@ -18,7 +18,7 @@ pub fn check(counters: &Counters, executed: Cost) -> Option<Violation> {
         .zip(compared(&executed))
         .filter(|(counted, executed)| counted != executed)
         .map(|((what, counted), (_, executed))| {
-            format!("{counted} {what} were counted where {executed} were executed")
+            format!("{counted} {what} were counted but {executed} were executed")
         })
         .collect();
     (!differences.is_empty()).then(|| Violation::new("counters", differences.join(", ")))

@@ -52,7 +52,7 @@ pub fn check(node: &Node, entries: &[CatalogEntry], audit: &Audit) -> Vec<Violat
             continue;
         }
         let left: Vec<ChunkIndex> = used.into_iter().map(|(index, _)| index).collect();
-        let how = format!("{draining} is not left; chunks {left:?} are on it");
+        let how = format!("{draining} is not drained: it still has chunks {left:?}");
         found.push(Violation::new("draining", how));
     }
     found

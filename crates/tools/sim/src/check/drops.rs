@@ -21,7 +21,7 @@ pub fn check(entries: &[CatalogEntry], chunks: &ChunkTable) -> Vec<Violation> {
             .filter(|(_, chunk)| chunk.table == id && chunk.purpose != Some(ChunkPurpose::Free));
         let left: Vec<ChunkIndex> = left.map(|(index, _)| index).collect();
         let how = format!(
-            "table {} was dropped and is never freed: its entry, and its chunks {left:?}",
+            "dropped table {} was not freed: its entry and chunks {left:?} remain",
             id.0
         );
         Violation::new("drops", how)

@@ -31,7 +31,7 @@ pub fn check(history: &History, initial: &BTreeMap<u64, u64>, keys: &[u64]) -> V
     broken
         .map(|(key, events)| {
             let how = format!(
-                "the operations on key {key:#x} fit in no order:{}",
+                "the operations on key {key:#x} are not linearizable:{}",
                 describe(events)
             );
             Violation::new("linearizability", how)

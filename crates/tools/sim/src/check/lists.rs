@@ -34,10 +34,10 @@ fn wrong_names(tables: &[(String, u32)]) -> Vec<String> {
     let mut wrong = Vec::new();
     let ids: BTreeSet<u32> = tables.iter().map(|(_, id)| *id).collect();
     if ids.len() != tables.len() {
-        wrong.push("a table is there twice".to_owned());
+        wrong.push("a table is listed twice".to_owned());
     }
     if !ids.contains(&MAIN_TABLE) {
-        wrong.push("the table that stays is not there".to_owned());
+        wrong.push("the permanent table is not listed".to_owned());
     }
     for (name, id) in tables {
         let expected = if *id == MAIN_TABLE {
@@ -46,7 +46,7 @@ fn wrong_names(tables: &[(String, u32)]) -> Vec<String> {
             OTHER_NAME
         };
         if name != expected {
-            wrong.push(format!("table {id} is called {expected:?}"));
+            wrong.push(format!("the name of table {id} is {expected:?}"));
         }
     }
     wrong
@@ -59,10 +59,10 @@ fn wrong_tables(history: &History, list: &Event, tables: &[(String, u32)]) -> Ve
     for (_, id) in tables.iter().filter(|(_, id)| *id != MAIN_TABLE) {
         let mut events = history.events.iter();
         if !events.any(|event| event.called < answered && event.may_have_made(*id)) {
-            wrong.push(format!("nobody had made table {id}"));
+            wrong.push(format!("table {id} was never created"));
         }
         if is_gone_by(history, *id, list.called) {
-            wrong.push(format!("table {id} was dropped before"));
+            wrong.push(format!("table {id} was dropped before the listing"));
         }
     }
     for event in &history.events {
@@ -80,7 +80,7 @@ fn wrong_tables(history: &History, list: &Event, tables: &[(String, u32)]) -> Ve
                 && ended(other) > event.called
         });
         if was_there && !may_be_gone && !listed(id) {
-            wrong.push(format!("table {id} was there throughout"));
+            wrong.push(format!("table {id} existed throughout but is not listed"));
         }
     }
     wrong

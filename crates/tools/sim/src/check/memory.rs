@@ -50,7 +50,9 @@ impl Region {
             Operation::Scan(..) => table.unseen_from.is_none(),
             _ => true,
         };
-        is_due.then(|| format!("{operation:x?} met a lost node; its leaf is on one that is there"))
+        is_due.then(|| {
+            format!("{operation:x?} reported a lost node, but its leaf is on an available node")
+        })
     }
 
     /// Runs all checks.

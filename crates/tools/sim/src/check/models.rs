@@ -26,8 +26,8 @@ pub fn check(
         block_on(session.perform(&Operation::Get(*key), None), || 0)?;
         if asked() > before {
             let how = format!(
-                "nobody writes, nothing is due, and still the newest models do not lead to \
-                 key {key:#x}"
+                "the newest models do not lead to key {key:#x}, although no client writes and no \
+                 training is due"
             );
             return Ok(Some(Violation::new("models", how)));
         }

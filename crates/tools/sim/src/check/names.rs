@@ -39,7 +39,7 @@ pub fn check(history: &History) -> Option<Violation> {
         format!("\n      {called}..{answered} {operation:?} -> {answer:?}")
     });
     let lines: String = lines.collect();
-    let how = format!("the operations on the catalog fit in no order:{lines}");
+    let how = format!("the operations on the catalog are not linearizable:{lines}");
     Some(Violation::new("catalog", how))
 }
 

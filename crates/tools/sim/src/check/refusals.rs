@@ -21,7 +21,7 @@ pub fn check(history: &History, is_filled: impl Fn(u32) -> bool) -> Vec<Violatio
         };
         let why = unfounded(history, event, refusal, &is_filled)?;
         let how = format!(
-            "client {} was told {refusal:?} by {:x?} on {:?} at {}..{}, but {why}",
+            "client {} got {refusal:?} from {:x?} on {:?} at {}..{}, but {why}",
             event.client,
             event.operation,
             event.table,
@@ -48,7 +48,7 @@ fn unfounded(
                 let is_late = other.answered.is_some_and(|moment| moment < event.called);
                 other.called < by && !is_late && has_dropped(other)
             };
-            (!history.events.iter().any(may_drop)).then_some("nobody dropped a table meanwhile")
+            (!history.events.iter().any(may_drop)).then_some("no table was dropped in this time")
         }
         Refusal::TableDropped => {
             let Some(table) = event.table else {
@@ -57,14 +57,14 @@ fn unfounded(
             let may_drop = |other: &Event| may_have_dropped(history, other, table);
             let mut others = history.events.iter();
             (!others.any(|other| other.called < by && may_drop(other)))
-                .then_some("nobody dropped that table before")
+                .then_some("the table was not dropped before")
         }
         Refusal::SessionUnknown => {
-            (!is_before(history.lost)).then_some("the node had all its memory")
+            (!is_before(history.lost)).then_some("the node had not lost its memory")
         }
         Refusal::SessionBroken => {
             let befallen = history.befallen.get(&event.client).copied();
-            (!is_before(befallen)).then_some("nothing had befallen it")
+            (!is_before(befallen)).then_some("the client had no fault before")
         }
         Refusal::TableNotEmpty => {
             let Some(table) = event.table else {
@@ -75,7 +75,7 @@ fn unfounded(
                 is_other && other.table == Some(table) && other.operation.on_table().can_fill()
             };
             (!is_filled(table) && !history.events.iter().any(may_fill))
-                .then_some("nobody had put anything into that table")
+                .then_some("no client had written to the table")
         }
         Refusal::Full => None,
     }

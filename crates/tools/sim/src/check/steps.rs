@@ -36,18 +36,18 @@ pub fn check(holding: &LockHolding, node_count: u8) -> Vec<Violation> {
     let step_batch_count_max = STEP_BATCH_COUNT_MAX + other_node_batch_count;
     if batch_count_max > step_batch_count_max {
         report_violation(format!(
-            "the agent held a leaf lock in {batch_count_max} batches, and one for {held_ns_max} ns; \
-             a step takes {step_batch_count_max} batches at the most"
+            "the agent held a leaf lock for {batch_count_max} batches, and one for {held_ns_max} \
+             ns; a step has at most {step_batch_count_max} batches"
         ));
     }
     if idle_ns_max > 0 {
         report_violation(format!(
-            "the agent held a leaf lock for {idle_ns_max} ns without a batch under way"
+            "the agent held a leaf lock for {idle_ns_max} ns without a batch in flight"
         ));
     }
     if taken_count_max > STEP_LOCK_COUNT_MAX || made_count_max > STEP_MADE_COUNT_MAX {
         report_violation(format!(
-            "the agent held {taken_count_max} leaves at once, and {made_count_max} that it made"
+            "the agent held {taken_count_max} leaves at once, and {made_count_max} that it created"
         ));
     }
     found

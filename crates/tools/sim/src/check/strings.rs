@@ -6,18 +6,18 @@ use crate::fabric::world::ClientId;
 
 /// Reports the clients that read overwritten strings before they were fenced.
 pub fn check(met: &[ClientId]) -> Option<Violation> {
-    let what = "has read a string that was not the one which its page refers to";
+    let what = "read a string other than the one that its page refers to";
     judge(met, "strings", what)
 }
 
 /// Reports the clients that searched with parts of roots that were no longer in force.
 pub fn check_parts(met: &[ClientId]) -> Option<Violation> {
-    judge(met, "parts", "has searched by a part of an old root")
+    judge(met, "parts", "searched with a part of an old root")
 }
 
 fn judge(met: &[ClientId], promise: &'static str, what: &str) -> Option<Violation> {
     let client = met.first()?.0;
-    let how = format!("client {client} {what}; {} times in all", met.len());
+    let how = format!("client {client} {what}; {} times in total", met.len());
     Some(Violation::new(promise, how))
 }
 

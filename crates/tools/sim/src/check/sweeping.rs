@@ -13,8 +13,8 @@ pub fn check(report: &SweepReport) -> Option<Violation> {
     (counts != (0, 0, 0) || damaged_count != 0).then(|| {
         let (locks, chunks, leaves) = counts;
         let how = format!(
-            "nothing befell anybody, and the last sweep found {locks} locks, {chunks} chunks, \
-             {leaves} leaves and {damaged_count} damaged places"
+            "without any fault, the last sweep found {locks} locks, {chunks} chunks, {leaves} \
+             leaves and {damaged_count} corrupted places"
         );
         Violation::new("sweeping", how)
     })
@@ -25,8 +25,8 @@ pub fn check(report: &SweepReport) -> Option<Violation> {
 pub fn check_blocks(report: &SweepReport, holding_count: u64) -> Option<Violation> {
     (holding_count == 0 && report.block_count > 0).then(|| {
         let how = format!(
-            "every session has said that it holds nothing, and the last sweep found {} value \
-             blocks that nothing refers to",
+            "every session reported that it holds nothing, but the last sweep found {} value \
+             blocks without a reference",
             report.block_count
         );
         Violation::new("sweeping", how)

@@ -91,13 +91,13 @@ impl Lane<'_> {
                     .copied()
                     .eq(filler(!id, reply_size_bytes as usize))
                 {
-                    let how = format!("call {id:#x} got a reply that is not its own");
+                    let how = format!("call {id:#x} got the reply of another call");
                     conversation.report_violation("bytes", how);
                 }
                 if conversation.started_requests.borrow()[&id].1 != 1 {
                     conversation.report_violation(
                         "once",
-                        format!("call {id:#x} was answered and not served"),
+                        format!("call {id:#x} got a reply but was not served exactly once"),
                     );
                 }
                 true

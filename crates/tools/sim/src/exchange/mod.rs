@@ -197,7 +197,7 @@ pub fn run_conversation(seed: u64, plant: Option<MessagePlant>) -> Conversation 
     tasks.spawn(caller::end(&conversation, &ends, &callers));
     let ended = tasks.run(STEP_COUNT_MAX);
     if ended != ExecutorOutcome::Done {
-        conversation.report_violation("progress", format!("somebody waits for ever: {ended:?}"));
+        conversation.report_violation("progress", format!("a task waits forever: {ended:?}"));
     }
     tasks.abandon();
     if ended == ExecutorOutcome::Done {
@@ -238,7 +238,8 @@ fn check_kept(conversation: &ConversationState, replies: &[Arc<Replies>]) {
     for (number, replies) in replies.iter().enumerate() {
         let kept = replies.kept_size_bytes();
         if kept > 0 && !conversation.callers[number].is_lost.get() {
-            let how = format!("{kept} bytes are kept for caller {number}, who waits for nothing");
+            let how =
+                format!("{kept} bytes are kept for caller {number}, which waits for no reply");
             conversation.report_violation("kept", how);
         }
     }

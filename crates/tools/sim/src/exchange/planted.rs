@@ -59,7 +59,7 @@ impl FromStr for MessagePlant {
         let found = Self::ALL.into_iter().find(|plant| plant.name() == name);
         found.ok_or_else(|| {
             let names = Self::ALL.map(|plant| format!("'{plant}'")).join(", ");
-            format!("'{name}' is no bug that can be planted; there are {names}")
+            format!("'{name}' is not a bug that can be planted; choose from {names}")
         })
     }
 }

@@ -66,7 +66,10 @@ async fn answer(
 /// Checks *bytes* and *once*, and returns the reply.
 fn check_request(conversation: &ConversationState, payload: &[u8]) -> Vec<u8> {
     if payload.len() < REQUEST_HEAD_SIZE_BYTES {
-        conversation.report_violation("bytes", format!("a request has {} bytes", payload.len()));
+        conversation.report_violation(
+            "bytes",
+            format!("a request is too short: {} bytes", payload.len()),
+        );
         return Vec::new();
     }
     let word = |at: usize| u64::from_le_bytes(core::array::from_fn(|byte| payload[at + byte]));
@@ -82,7 +85,7 @@ fn check_request(conversation: &ConversationState, payload: &[u8]) -> Vec<u8> {
             }
         }
         _ => {
-            let how = format!("request {id:#x} is none that was sent");
+            let how = format!("request {id:#x} was never sent");
             conversation.report_violation("bytes", how);
             return Vec::new();
         }

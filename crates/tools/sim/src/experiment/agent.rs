@@ -64,7 +64,7 @@ impl Agent {
                 return;
             }
             if let Err(error) = self.keeper.reclaim().await {
-                return shared.fail(format!("a memory node cannot reclaim: {error}"));
+                return shared.fail(format!("a memory node cannot reclaim memory: {error}"));
             }
             match self.retrainer.tick(&self.keeper, &shared.stop).await {
                 Ok(more) => is_more_due = more,

@@ -86,7 +86,7 @@ impl<'a> ClientThread<'a> {
         let mut records = Vec::new();
         while !self.shared.is_over() {
             let Some(operation) = self.draw() else {
-                return self.shared.fail("the keys to insert ran out".to_owned());
+                return self.shared.fail("no keys left to insert".to_owned());
             };
             let (begun, spent) = (self.now(), self.spent());
             self.charge_processor().await;
@@ -197,7 +197,7 @@ impl<'a> ClientThread<'a> {
         match part.table.insert(key, value_of(key)).await {
             Ok(Insertion::Inserted) => Ok(part.session.last_cost()),
             Ok(Insertion::AlreadyPresent(_)) => {
-                Err(format!("insert of key {key} found it present"))
+                Err(format!("insert of key {key} found an existing record"))
             }
             Err(error) => Err(failed(OperationKind::Insert, key, &error)),
         }
@@ -269,7 +269,7 @@ async fn warm(
 }
 
 fn lost(key: u64) -> String {
-    format!("key {key} is in a table and was not found")
+    format!("key {key} is in a table but was not found")
 }
 
 fn failed(kind: OperationKind, key: u64, error: &Error) -> String {

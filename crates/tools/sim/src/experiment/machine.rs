@@ -134,7 +134,7 @@ impl Machine {
                 return;
             }
             if let Err(error) = keeper.tick().await {
-                return shared.fail(format!("a process cannot follow: {error}"));
+                return shared.fail(format!("a process cannot catch up: {error}"));
             }
         }
     }

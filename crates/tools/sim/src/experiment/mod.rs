@@ -60,7 +60,7 @@ pub enum ExperimentError {
     #[error(transparent)]
     Superblock(#[from] SuperblockError),
     /// A session cannot be opened, for this reason.
-    #[error("a memory node refused a session: {0}")]
+    #[error("a memory node rejected a session: {0}")]
     Session(String),
     /// A client cannot open its table.
     #[error("a client cannot open its table: {0}")]
@@ -88,7 +88,7 @@ pub enum ExperimentError {
     },
     /// The tables were not loaded for this testbed or this work.
     #[error(
-        "the tables were loaded for {loaded} {what} and the run needs {needed}; load them anew \
+        "the tables were loaded for {loaded} {what} and the run needs {needed}; load them again \
          for this testbed and these threads"
     )]
     Mismatch {

@@ -355,7 +355,7 @@ fn finish(tasks: &Tasks<'_>, shared: &ExperimentState<'_>) -> Result<(), Experim
         return Err(ExperimentError::Wrong(what));
     }
     if ended != ExecutorOutcome::Done {
-        let what = "a client waits for something that never comes".to_owned();
+        let what = "a client waits forever".to_owned();
         return Err(ExperimentError::Wrong(what));
     }
     Ok(())

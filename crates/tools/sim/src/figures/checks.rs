@@ -17,8 +17,8 @@ pub(super) fn sourced(key: &str, source: &str) -> Result<(), String> {
         return Ok(());
     }
     Err(format!(
-        "{key}: its source must have 1 to 1000 characters: say where the number comes from, or why \
-         it is estimated so"
+        "{key}: its source must have 1 to 1000 characters; state where the number comes from or \
+         how it was estimated"
     ))
 }
 
@@ -34,7 +34,7 @@ pub(super) fn distinct<T: PartialEq + std::fmt::Debug>(
         Some((_, it)) => {
             let it = format!("{it:?}");
             let it = shown::text(it.trim_matches('"'));
-            Err(format!("{key}: {it} is there twice; take one out"))
+            Err(format!("{key}: {it} is listed twice; remove one"))
         }
     }
 }

@@ -197,8 +197,8 @@ impl Experiments {
             let is_empty = text.parse::<toml::Table>().is_ok_and(|it| it.is_empty());
             refused(if is_empty {
                 format!(
-                    "there is nothing in it; copy experiments/rolex.toml of the repository and \
-                     change the copy: {told}"
+                    "the file is empty; copy experiments/rolex.toml of the repository and change \
+                     the copy: {told}"
                 )
             } else {
                 told
@@ -236,7 +236,7 @@ impl Experiments {
 
     fn check(&self) -> Result<(), String> {
         if self.layers.is_empty() || self.figure.is_empty() {
-            return Err("layers and figure: there must be one at least".to_owned());
+            return Err("layers and figure: expected at least one".to_owned());
         }
         for (name, size) in [("quick", self.size.quick), ("full", self.size.full)] {
             let key = |what: &str| format!("size.{name}.{what}");
@@ -250,7 +250,7 @@ impl Experiments {
         if !is_embedded(&self.paper_profile) {
             let name = shown::text(&self.paper_profile);
             return Err(format!(
-                "paper_profile = '{name}': there is no built-in profile of this name"
+                "paper_profile = '{name}': unknown built-in profile"
             ));
         }
         sourced("size", &self.size.source)?;
@@ -264,7 +264,10 @@ impl Experiments {
                 ));
             }
             if self.figure[..index].iter().any(|it| it.id == figure.id) {
-                return Err(format!("figure.id = '{}': there is another one", figure.id));
+                return Err(format!(
+                    "figure.id = '{}': another figure has this id; rename one",
+                    figure.id
+                ));
             }
             figure.check()?;
             figure.check_distinct()?;
@@ -382,12 +385,12 @@ mod tests {
             (
                 "layers = [\"learned\", \"rolex\", \"rf-tree\"",
                 "layers = [\"learned\", \"learned\", \"rf-tree\"",
-                "layers of figure 'figure-7': learned is there twice",
+                "layers of figure 'figure-7': learned is listed twice",
             ),
             (
                 "profile = \"rolex\"",
                 "profile = \"rolex\"\npaper_profile = \"cx\"",
-                "paper_profile = 'cx': there is no built-in profile",
+                "paper_profile = 'cx': unknown built-in profile",
             ),
             (
                 "over = \"fg\"",
@@ -403,7 +406,7 @@ mod tests {
             (
                 "slots = [8, 12, 16]",
                 "slots = []",
-                "slots of figure 'figure-11b': there must be one at least",
+                "slots of figure 'figure-11b': expected at least one",
             ),
             (
                 "kind = \"slots\"",
@@ -416,7 +419,7 @@ mod tests {
             (
                 "kind = \"slots\"",
                 "kind = \"slots\"\nread_percents = [1]",
-                "read_percents of figure 'figure-11b': there is no such key",
+                "read_percents of figure 'figure-11b': unknown key",
             ),
         ] {
             let error = refusal(from, to);
@@ -445,17 +448,17 @@ mod tests {
             (
                 "threads_per_node = [1, 24]",
                 "threads_per_node = [24, 24]",
-                "threads_per_node of figure 'timeline': 24 is there twice",
+                "threads_per_node of figure 'timeline': 24 is listed twice",
             ),
             (
                 "threads_per_node = [1, 24]",
                 "threads_per_node = []",
-                "threads_per_node of figure 'timeline': there must be one at least",
+                "threads_per_node of figure 'timeline': expected at least one",
             ),
             (
                 "kind = \"timeline\"",
                 "kind = \"timeline\"\nread_percents = [1]",
-                "read_percents of figure 'timeline': there is no such key",
+                "read_percents of figure 'timeline': unknown key",
             ),
             (
                 "retrain_tick_us = { value = 400",
@@ -492,12 +495,12 @@ mod tests {
             (
                 "\"rolex\"]",
                 "\"rolex\", \"learned\"]",
-                "layers: learned is there twice",
+                "layers: learned is listed twice",
             ),
             (
                 "\"E\", \"F\"]",
                 "\"E\", \"E\"]",
-                "workloads of figure 'figure-7': E is there",
+                "workloads of figure 'figure-7': E is listed",
             ),
             (
                 "[\"uniform\", \"zipfian\"]",
@@ -507,12 +510,12 @@ mod tests {
             (
                 "[4.0, 8.0,",
                 "[8, 8.0,",
-                "epsilon_keys of figure 'figure-11a': 8.0 is there twice",
+                "epsilon_keys of figure 'figure-11a': 8.0 is listed twice",
             ),
             (
                 "[8, 12, 16]",
                 "[8, 12, 8]",
-                "slots of figure 'figure-11b': 8 is there twice",
+                "slots of figure 'figure-11b': 8 is listed twice",
             ),
             (
                 "[0, 25, 50, 75, 100]",
@@ -537,7 +540,7 @@ mod tests {
             let error = Experiments::parse(text, "mine.toml").expect_err("empty");
             let error = error.to_string();
             assert!(
-                error.starts_with("mine.toml: there is nothing in it; copy experiments/rolex.toml"),
+                error.starts_with("mine.toml: the file is empty; copy experiments/rolex.toml"),
                 "{error}"
             );
         }

@@ -101,7 +101,7 @@ impl Figure {
         let each = |what: &str, values: &mut dyn Iterator<Item = f64>, from: f64, to: f64| {
             let mut values = values.peekable();
             if values.peek().is_none() {
-                return Err(format!("{}: there must be one at least", key(what)));
+                return Err(format!("{}: expected at least one", key(what)));
             }
             values.try_for_each(|value| within(&key(what), value, from, to))
         };
@@ -402,13 +402,11 @@ pub(super) fn check_figure_keys(text: &str) -> Result<(), String> {
         for (key, value) in figure {
             if !FIGURE_KEYS.iter().chain(of_kind).any(|known| known == key) {
                 let key = shown::text(key);
-                return Err(format!("{key} of figure '{id}': there is no such key"));
+                return Err(format!("{key} of figure '{id}': unknown key"));
             }
             let is_empty = value.as_array().is_some_and(Vec::is_empty);
             if is_empty && key != "paper" {
-                return Err(format!(
-                    "{key} of figure '{id}': there must be one at least"
-                ));
+                return Err(format!("{key} of figure '{id}': expected at least one"));
             }
         }
     }

@@ -40,7 +40,7 @@ pub enum SuiteError {
     /// A figure requests more threads than the testbed's machines run.
     #[error(
         "threads_per_node of figure '{figure}' = {asked}: a compute node of profile '{profile}' \
-         has {there} (compute.threads_per_node); take fewer, or another profile"
+         has {there} (compute.threads_per_node); use fewer, or another profile"
     )]
     MoreThreadsThanThere {
         /// Name of the figure.
@@ -55,7 +55,7 @@ pub enum SuiteError {
     /// A memory node does not have sessions for all client threads.
     #[error(
         "profile '{profile}' has {machine_count} compute nodes of {threads_per_node} threads, and \
-         a memory node has sessions for {SESSION_COUNT_MAX} threads in all; take fewer of either \
+         a memory node has sessions for {SESSION_COUNT_MAX} threads in total; use fewer of either \
          (compute.node_count, compute.threads_per_node)"
     )]
     TooManySessions {
@@ -82,7 +82,7 @@ pub enum SuiteError {
     /// at once.
     #[error(
         "servers of figure '{figure}': the compute nodes of profile '{profile}' are its memory \
-         nodes (shared_machines), and there are as many of either; take another profile"
+         nodes (shared_machines), so their numbers cannot differ; use another profile"
     )]
     SharedServers {
         /// Name of the figure.
@@ -92,7 +92,7 @@ pub enum SuiteError {
     },
     /// Two charts would have the same file.
     #[error(
-        "figures '{}': two of their files would be called {name}; rename one",
+        "figures '{}': two of their files would have the name '{name}'; rename one",
         .figures.join("' and '")
     )]
     SameFile {

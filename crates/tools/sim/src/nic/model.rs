@@ -160,8 +160,8 @@ pub enum ModelError {
     },
     /// Two published numbers have the same measure; the self-check would compare only one.
     #[error(
-        "{key}: measure = \"{measure}\" with size_bytes = {size_bytes} is there twice; keep the \
-         one that is to be compared with"
+        "{key}: measure = \"{measure}\" with size_bytes = {size_bytes} is given twice; keep the \
+         one to compare with"
     )]
     PublishedTwice {
         /// Name of the table.
@@ -174,7 +174,7 @@ pub enum ModelError {
     /// Machines are compute and memory nodes at once, but the numbers of the two differ.
     #[error(
         "shared_machines: {compute_key} = {compute} and {memory_key} = {memory} must be the same; \
-         take shared_machines out where compute nodes are machines of their own"
+         remove shared_machines if compute nodes are separate machines"
     )]
     NotShared {
         /// Key of the number of compute nodes.
@@ -198,7 +198,7 @@ pub enum ModelError {
     },
     /// A number has no source.
     #[error(
-        "{key}: its source is empty; say where the number comes from, or why it is estimated so"
+        "{key}: its source is empty; state where the number comes from or how it was estimated"
     )]
     NoSource {
         /// Key with its table.
@@ -412,7 +412,7 @@ mod tests {
             let error = error.expect_err("refused").to_string();
             let told = format!("{key}: measure = \"read\" with size_bytes = ");
             assert!(error.starts_with(&told), "{error}");
-            assert!(error.contains("is there twice"), "{error}");
+            assert!(error.contains("is given twice"), "{error}");
         }
     }
 

@@ -18,7 +18,7 @@ const EMBEDDED: [(&str, &str); 3] = [
 pub enum ProfileError {
     /// The name is not an embedded profile, and no such file can be read.
     #[error(
-        "profile '{}' is none of 'rolex', 'rf-tree' and 'xstore', and no file that can be read: {source}",
+        "cannot read profile '{}': {source}; name a file, or 'rolex', 'rf-tree' or 'xstore'",
         shown::text(name)
     )]
     Unreadable {

@@ -206,7 +206,7 @@ impl fmt::Display for Profile {
 /// No profile has this name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "'{0}' is no profile; there are 'calm', 'crashes', 'retraining', 'node-loss', 'trees', \
+    "'{0}' is not a profile; choose from 'calm', 'crashes', 'retraining', 'node-loss', 'trees', \
      'compaction', 'calls', 'xstore' and 'bytes'"
 )]
 pub struct UnknownProfile(pub String);

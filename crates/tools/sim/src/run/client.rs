@@ -200,18 +200,19 @@ async fn perform(
         }
         Answer::Unknown(error.to_string())
     });
-    run_state.note(|| format!("client {number} is told {answer:x?}"));
+    run_state.note(|| format!("client {number} gets {answer:x?}"));
     run_state.print(&answer);
     let is_made_up = !matches!(
         answer,
         Answer::Unknown(_) | Answer::Nothing(_) | Answer::NodeLost
     );
     if was_lost && is_made_up {
-        let how = format!("{operation:x?} was answered from empty memory: {answer:x?}");
+        let how = format!("{operation:x?} returned a result from empty memory: {answer:x?}");
         run_state.report_violation(Violation::new("made up", how));
     }
     if answer == Answer::NodeLost && !run_state.has_lost_member.get() {
-        let how = format!("client {number}: {operation:x?} met a lost node, and none is");
+        let how =
+            format!("client {number}: {operation:x?} reported a lost node, but no node is lost");
         run_state.report_violation(Violation::new("errors", how));
     }
     run_state.history.borrow_mut().answer(call, answer.clone());
@@ -238,7 +239,7 @@ impl RunState {
     /// also closes, unless it was busy with another operation, whose batches may be in flight.
     fn check_broken(&self, number: usize, answer: &Answer, was_busy: bool) {
         if *answer != Answer::Nothing(Refusal::SessionBroken) {
-            let how = format!("client {number}: a broken session answers {answer:x?}");
+            let how = format!("client {number}: a broken session returned {answer:x?}");
             self.report_violation(Violation::new("closing", how));
         } else if !was_busy {
             self.check_closed(number);
@@ -263,7 +264,7 @@ async fn close(
     session: &Rc<Session<SimEndpoint>>,
 ) {
     if session.is_broken() {
-        run_state.report_failure(number, "the session broke", &"nothing befell it");
+        run_state.report_failure(number, "the session broke", &"the client had no fault");
     }
     let is_closed = Rc::new(Cell::new(false));
     while !is_closed.get() {
@@ -300,10 +301,10 @@ async fn close_once(run_state: &RunState, number: usize, session: &Session<SimEn
             return run_state.check_closed(number);
         };
         if was_broken || matches!(error.kind(), ErrorKind::SessionBusy) {
-            let how = format!("client {number}: its session cannot be closed: {error}");
+            let how = format!("client {number}: cannot close its session: {error}");
             return run_state.report_violation(Violation::new("closing", how));
         }
-        run_state.report_failure(number, "it cannot be closed", &error);
+        run_state.report_failure(number, "cannot close the session", &error);
     }
 }
 

@@ -197,7 +197,7 @@ async fn cut_closing(run_state: &RunState, crew: &Tasks<'_>, number: usize) {
     }
     if let Some(task) = closing() {
         run_state.mark(number);
-        run_state.note(|| format!("client {number} is cut off as it closes"));
+        run_state.note(|| format!("client {number} is cut off while it closes"));
         crew.kill(task);
     }
 }

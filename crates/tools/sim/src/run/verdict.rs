@@ -43,7 +43,7 @@ pub(super) fn conclude(run_state: &RunState, plan: &Plan) {
     if !run_state.is_lost.get()
         && let Err(error) = final_check(run_state, plan)
     {
-        let how = format!("the memory cannot be read in the end: {error}");
+        let how = format!("cannot read the memory at the end of the run: {error}");
         run_state.report_violation(Violation::new("region", how));
     }
     let history = run_state.history.borrow();
@@ -95,7 +95,7 @@ fn final_check(run_state: &RunState, plan: &Plan) -> Result<(), Box<dyn core::er
     let swept = sweep_to_the_end(run_state, &keeper)?;
     // After the sweep: this keeper has taken over the work of dead agents.
     if node.takes_calls() && !node.close_ring_registry(&keeper) {
-        let how = "nobody works any more, and still rings are held".to_owned();
+        let how = "all clients have ended, but rings are still held".to_owned();
         run_state.report_violation(Violation::new("progress", how));
     }
     let are_spared = run_state
@@ -147,7 +147,7 @@ fn final_check(run_state: &RunState, plan: &Plan) -> Result<(), Box<dyn core::er
     node.fence(keeper.endpoint.client(), owner);
 
     let session = open_still(node, &run_state.findings, (None, plan.strings.as_ref()))?;
-    let memory = Region::read(node, &session)?.ok_or("the table is gone")?;
+    let memory = Region::read(node, &session)?.ok_or("the table does not exist")?;
     for violation in memory.check() {
         run_state.report_violation(violation);
     }
@@ -174,7 +174,7 @@ fn sweep_to_the_end(
         last = block_on(keeper.sweep(), || 0)?;
     }
     if last.given_up_count + last.waiting_count > 0 {
-        let how = "nobody works any more, and still the sweep waits".to_owned();
+        let how = "all clients have ended, but the sweep still waits".to_owned();
         run_state.report_violation(Violation::new("progress", how));
     }
     Ok(first)
@@ -205,7 +205,7 @@ fn search_by_models(run_state: &RunState, plan: &Plan) -> Result<(), Box<dyn cor
         block_on(session.perform(&Operation::Get(*key), None), || 0)?;
     }
     if !train_still(&run_state.node, run_state.plant) {
-        let how = "training models does not come to an end".to_owned();
+        let how = "training of models does not end".to_owned();
         run_state.report_violation(Violation::new("progress", how));
     }
     block_on(session.close(), || 0)?;
@@ -322,7 +322,7 @@ fn retrain_to_the_end(
         }
         step_count += 1;
         if step_count > RETRAIN_STEP_COUNT_MAX + drain_step_count_max {
-            let how = "retraining does not come to an end".to_owned();
+            let how = "retraining does not end".to_owned();
             run_state.report_violation(Violation::new("progress", how));
             return Ok(());
         }

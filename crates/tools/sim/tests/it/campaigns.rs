@@ -272,7 +272,7 @@ fn sessions_whose_closing_is_cut_off_close() {
         let verdict = run(&befallen(seed, cancel), None, true);
         assert_eq!(verdict.violations, [], "seed {seed}");
         let mut trace = verdict.trace.iter();
-        cut_count += usize::from(trace.any(|line| line.ends_with("is cut off as it closes")));
+        cut_count += usize::from(trace.any(|line| line.ends_with("is cut off while it closes")));
     }
     assert!(cut_count > 10, "{cut_count} of 100");
 }

@@ -268,7 +268,7 @@ fn tables_that_do_not_fit_are_refused() {
         other.memory.node_count.value = memory_count;
         let error = told(&work(reads, 2), &other);
         let expected =
-            format!("loaded for 3 memory nodes and the run needs {memory_count}; load them anew");
+            format!("loaded for 3 memory nodes and the run needs {memory_count}; load them again");
         assert!(error.contains(&expected), "{error}");
     }
     let error = told(&work(reads, 3), &model);

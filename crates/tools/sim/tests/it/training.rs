@@ -183,7 +183,7 @@ fn what_is_wrong_with_servers_and_training_is_named() {
         (
             "{ node_count = 3, nics_per_node = 2 },",
             "{ node_count = 4, nics_per_node = 1 },",
-            "servers of figure 'figure-13b': 4 is there twice",
+            "servers of figure 'figure-13b': 4 is listed twice",
         ),
         (
             "train_thread_counts = [1, 2, 4]",
@@ -193,12 +193,12 @@ fn what_is_wrong_with_servers_and_training_is_named() {
         (
             "train_thread_counts = [1, 2, 4]",
             "train_thread_counts = [1, 1]",
-            "train_thread_counts of figure 'figure-14a': 1 is there twice",
+            "train_thread_counts of figure 'figure-14a': 1 is listed twice",
         ),
         (
             "speculation = [true]",
             "speculation = []",
-            "speculation of figure 'figure-14a': there must be one at least",
+            "speculation of figure 'figure-14a': expected at least one",
         ),
         (
             "insert_percent = 4",

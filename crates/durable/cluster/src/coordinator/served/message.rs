@@ -149,24 +149,24 @@ pub(super) fn encode(message: &impl Serialize, to: &mut Vec<u8>) {
     serde_json::to_writer(to, &enveloped).expect("messages are plain values, and memory takes all");
 }
 
-/// Decodes a message. The error text completes "the other side sent ...".
+/// Decodes a message. The error text completes "invalid request: ..." and "invalid reply: ...".
 pub(super) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
     let json = match bytes {
         [COORDINATOR_TAG, json @ ..] => json,
         [other, ..] => {
             return Err(format!(
-                "what begins with '{}' and is no message of a coordinator",
+                "not a coordinator message (it begins with '{}')",
                 other.escape_ascii()
             ));
         }
-        [] => return Err("nothing, which is no message of a coordinator".to_owned()),
+        [] => return Err("not a coordinator message (it is empty)".to_owned()),
     };
-    let no_message = |error: serde_json::Error| format!("no message of a coordinator: {error}");
+    let no_message = |error: serde_json::Error| format!("not a coordinator message: {error}");
     let OnlyVersion { version } = serde_json::from_slice(json).map_err(no_message)?;
     if version != MESSAGE_VERSION {
         return Err(format!(
-            "a message of version {version}, and this side speaks version {MESSAGE_VERSION}: run \
-             the same version on both sides"
+            "expected message version {MESSAGE_VERSION}, found {version}; run the same version on \
+             both sides"
         ));
     }
     let enveloped: Enveloped<T> = serde_json::from_slice(json).map_err(no_message)?;
@@ -264,10 +264,10 @@ pub(super) fn snapshot(
     let is_asked = |it: &Entry| it.key.starts_with(prefix);
     let presents = |it: &Entry| IDENTITY_KEYS.contains(&it.key.as_str());
     if !are_in_order(&entries) || !entries.iter().all(|it| is_then(it) && is_asked(it)) {
-        return Err(format!("keys that are no range of '{prefix}'"));
+        return Err(format!("not a range of keys with prefix '{prefix}'"));
     }
     if !are_in_order(&identity) || !identity.iter().all(|it| is_then(it) && presents(it)) {
-        return Err("keys by which no coordinator presents itself".to_owned());
+        return Err("invalid identity keys".to_owned());
     }
     Ok(Snapshot {
         revision,
@@ -303,7 +303,7 @@ pub(super) fn events(
         Ok(events)
     } else {
         Err(format!(
-            "changes that are none of '{prefix}' behind {after}, in order"
+            "changes out of order, without prefix '{prefix}', or not after {after}"
         ))
     }
 }
@@ -497,11 +497,11 @@ mod tests {
     #[test]
     fn what_is_no_message_is_refused() {
         let cases = [
-            ("", "nothing"),
+            ("", "it is empty"),
             ("K1", "begins with 'K'"),
-            ("C", "no message of a coordinator"),
+            ("C", "not a coordinator message"),
             (r#"C{"version":2}"#, "missing field"),
-            (r#"C{"version":3,"message":{"new":[]}}"#, "version 3"),
+            (r#"C{"version":3,"message":{"new":[]}}"#, "found 3"),
             (r#"C{"version":2,"message":{"range":5}}"#, "invalid type"),
             (
                 r#"C{"version":2,"message":{"grant":{"secs":18446744073709551615,"nanos":4000000000}}}"#,

@@ -77,7 +77,7 @@ impl RemoteCoordinator {
             | WireError::NotProven { .. }
             | WireError::Refused { .. }
             | WireError::Version { .. } => CoordinatorError::Invalid {
-                what: format!("the coordinator tcp:{address} cannot be asked: {error}"),
+                what: format!("cannot connect to the coordinator tcp:{address}: {error}"),
             },
             other => shared.unavailable(other.to_string()),
         })?;
@@ -129,7 +129,7 @@ fn ask(
     let reply = connection.call_within(&bytes, wait)?;
     decode(reply).map_err(|what| NoReply {
         is_unsent: false,
-        how: format!("it sent {what}"),
+        how: format!("invalid reply: {what}"),
         other: None,
     })
 }
@@ -214,7 +214,7 @@ impl RemoteShared {
     }
 
     fn unexpected(&self, request: &CoordinatorRequest) -> CoordinatorError {
-        let how = "it sent the reply to another request".to_owned();
+        let how = "invalid reply: it does not match the request".to_owned();
         self.unanswered(request, false, how)
     }
 
@@ -225,8 +225,8 @@ impl RemoteShared {
             return Ok(());
         }
         Err(format!(
-            "it is at {revision} and was at {}: it has lost what it had, or is another one; have \
-             it serve the directory that it had, or start anew whoever has asked it",
+            "it is at {revision}, but was at {}: it has lost data, or is another coordinator; \
+             restore its directory, or restart this client or server",
             Revision(before)
         ))
     }
@@ -269,7 +269,7 @@ impl Coordinator for RemoteCoordinator {
             return Err(shared.unexpected(&request));
         };
         let read = snapshot(prefix, revision, (entries, identity));
-        let read = read.map_err(|what| shared.unavailable(format!("it sent {what}")))?;
+        let read = read.map_err(|what| shared.unavailable(format!("invalid reply: {what}")))?;
         let checked = shared.check_range(before, &read);
         checked.map_err(|how| shared.unavailable(how))?;
         Ok(read)
@@ -363,7 +363,7 @@ impl RemoteWatch {
             _ => return Err(shared.unexpected(&request)),
         };
         let told = events(&self.prefix, self.after, images);
-        let told = told.map_err(|what| shared.unavailable(format!("it sent {what}")))?;
+        let told = told.map_err(|what| shared.unavailable(format!("invalid reply: {what}")))?;
         if let Some(last) = told.last() {
             self.after = last.revision();
             shared.seen.fetch_max(self.after.0, Ordering::Relaxed);

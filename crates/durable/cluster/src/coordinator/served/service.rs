@@ -39,7 +39,7 @@ impl<C: Coordinator> CoordinatorService<C> {
         encode(&self.answer_to(request), reply);
         if reply.len() - start > FRAME_SIZE_BYTES_MAX {
             reply.truncate(start);
-            let how = format!("the answer is larger than {FRAME_SIZE_BYTES_MAX} bytes");
+            let how = format!("the reply is larger than {FRAME_SIZE_BYTES_MAX} bytes");
             encode(
                 &CoordinatorReply::Failed(CoordinatorFailure::Unavailable(how)),
                 reply,
@@ -60,7 +60,7 @@ impl<C: Coordinator> CoordinatorService<C> {
             Ok(request) => request,
             Err(what) => {
                 return CoordinatorReply::Failed(CoordinatorFailure::Invalid(format!(
-                    "it was sent {what}"
+                    "invalid request: {what}"
                 )));
             }
         };

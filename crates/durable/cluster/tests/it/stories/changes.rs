@@ -101,7 +101,7 @@ fn a_wish_during_a_split_is_told_of_it() {
     let second = admin::admin_request(&coordinator, split(b"s")).expect("it works");
     scenario.master.tick(Duration::ZERO).expect("it is there");
     let answer = refusal(admin::answer(&coordinator, second).expect("it works"));
-    let told = "something is being done already: it is being split at \"m\" into region 2";
+    let told = "another change is in progress: it is being split at \"m\" into region 2";
     assert_eq!(answer, told);
 }
 
@@ -128,13 +128,13 @@ fn wishes_that_cannot_be_done_are_refused() {
         from,
         to,
     };
-    refused(moved(RegionId(9), on[0], off), "there is no region 9");
+    refused(moved(RegionId(9), on[0], off), "has no region 9");
     refused(moved(region, off, on[0]), "has no replica");
     refused(
         moved(region, on[1], on[0]),
-        "has a replica of the region already",
+        "already has a replica of the region",
     );
-    refused(moved(region, on[0], ServerId(9)), "is not there");
+    refused(moved(region, on[0], ServerId(9)), "is not registered");
     let servers = vec![on[0]];
     refused(
         AdminRequestKind::GiveUp {
@@ -142,7 +142,7 @@ fn wishes_that_cannot_be_done_are_refused() {
             region,
             servers,
         },
-        "is alive",
+        "is usable",
     );
 }
 

@@ -165,8 +165,8 @@ fn a_region_whose_copies_are_all_damaged_waits() {
     assert_eq!(scenario.settle(), []);
     let waiting = &scenario.master.waiting()[0].what;
     for replica in record.replicas() {
-        let whose = format!("that of {}, which is damaged: it is torn", replica.server);
-        let told = format!("a whole copy in the place of {whose}");
+        let whose = format!("that of {}, which is corrupted: it is torn", replica.server);
+        let told = format!("a complete copy to replace {whose}");
         assert!(waiting.contains(&told), "{waiting}");
     }
     assert_eq!(scenario.region(table), record);

@@ -50,7 +50,7 @@ fn a_server_low_on_room_gets_nothing() {
     assert!(!done.iter().any(on_fourth), "{done:?}");
     assert_eq!(
         scenario.waits(),
-        ["a server with room for another backup"; 3]
+        ["a server with free space for another backup"; 3]
     );
     scenario.set_free(4, None);
     scenario.settle();
@@ -78,7 +78,10 @@ fn what_is_to_come_counts() {
     scenario.go_on(Duration::from_millis(500));
     scenario.crash(backup);
     scenario.settle();
-    assert_eq!(scenario.waits(), ["a server with room for another backup"]);
+    assert_eq!(
+        scenario.waits(),
+        ["a server with free space for another backup"]
+    );
     scenario.set_free(other.0, Some(enough));
     scenario.settle();
     assert_eq!(servers(&scenario.region(table)), [primary, other].into());
@@ -96,7 +99,7 @@ fn a_first_primary_needs_some_room() {
     scenario.settle();
     assert_eq!(
         scenario.waits(),
-        ["a server with room for its first replica"]
+        ["a server with free space for its first replica"]
     );
     assert_eq!(scenario.region(table).primary, None);
     scenario.set_free(2, LOW);
@@ -133,9 +136,9 @@ fn wishes_need_room() {
             to,
         };
         let why = refusal(scenario.admin_request(kind));
-        assert!(why.contains("has no room for it"), "{why}");
+        assert!(why.contains("has too little free space"), "{why}");
         assert!(
-            why.contains("make room on its disk, or enlarge it"),
+            why.contains("free space on its disk, or enlarge it"),
             "{why}"
         );
     }
@@ -212,7 +215,7 @@ fn all_break_for_want_of_room(is_one_started_again: bool) {
     for (index, server) in [primary.server].into_iter().chain(backups).enumerate() {
         assert_eq!(scenario.region(table), before, "all are waited for");
         let waits = scenario.waits().concat();
-        let told = format!("room on the disk of {server}, which is full");
+        let told = format!("free space on the disk of {server}, which is full");
         let is_back = is_one_started_again && index == 0;
         assert_eq!(waits.contains(&told), !is_back, "{waits}");
         let mut sim_servers = scenario.sim_servers.lock().expect("one thread");
@@ -300,7 +303,7 @@ fn who_broke_for_another_reason_is_waited_for() {
     sim_servers.server(primary).make_space();
     drop(sim_servers);
     scenario.settle();
-    let told = format!("{backup} to be mended and started again");
+    let told = format!("{backup} to be repaired and restarted");
     let waits = scenario.waits().concat();
     assert!(waits.contains(&told), "{waits}");
     scenario.crash(backup);

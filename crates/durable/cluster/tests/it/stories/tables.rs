@@ -165,7 +165,7 @@ fn copies_that_the_coordinator_has_forgotten_are_kept() {
         let all = scenario.coordinator.range("").expect("there");
         let view = View::of(all.revision, &all.entries);
         let waiting = plan(&view, &PlanOptions::default()).waiting;
-        let is_told = |it: &Waiting| it.what.contains("has never heard of it");
+        let is_told = |it: &Waiting| it.what.contains("is unknown to the coordinator");
         assert!(waiting.iter().any(is_told), "{restarted:?}: {waiting:?}");
     }
     scenario.coordinator.transact(&back).expect("it is there");

@@ -151,7 +151,7 @@ fn a_tree_that_is_cut_is_told_with_its_place() {
         file.set_size(size_bytes).expect("cut");
         let refused = open(&storage).expect_err("it is damaged").to_string();
         for told in [
-            "of tree 1 is damaged",
+            "of tree 1 is corrupted",
             "(byte ",
             " of memory/trees)",
             "restore",
@@ -266,7 +266,7 @@ fn options_that_cannot_be_are_refused() {
         };
         let text = error.to_string();
         assert!(
-            text.contains(option) && text.contains("it can be"),
+            text.contains(option) && text.contains("it must be"),
             "{text}"
         );
         assert!(open(&storage).is_ok(), "nothing is there");

@@ -42,9 +42,12 @@ fn what_cannot_follow_is_refused() {
     let at = follower.written_to();
     refused(
         follower.write_log(at.plus(8), &[0; 64], false),
-        "goes on at",
+        "continues at",
     );
-    refused(follower.write_log(at, &[0; 64], false), "does not begin");
+    refused(
+        follower.write_log(at, &[0; 64], false),
+        "is not one of this log",
+    );
     let ahead = InstalledEdit {
         log_end: LogNumber(at.number().0 + 9).start(),
         ..edit()
@@ -52,13 +55,13 @@ fn what_cannot_follow_is_refused() {
     refused(follower.install(&ahead), "needs the log up to");
     let added = Some((1, tree.id(), tree.shape()));
     let early = InstalledEdit { added, ..edit() };
-    refused(follower.install(&early), "nothing of it has come");
+    refused(follower.install(&early), "no segment of it was received");
     let mut buffer = Vec::new();
     let blocks = tree.read_segment(0, &mut buffer).expect("it is there");
     let mut blocks = blocks.to_vec();
     refused(
         follower.put_tree_segment(tree.id(), 1, &blocks).map(drop),
-        "0 came before it",
+        "after 0 segments",
     );
     refused(
         follower.put_tree_segment(TreeId(999), 0, &blocks).map(drop),
@@ -79,12 +82,12 @@ fn what_cannot_follow_is_refused() {
     follower
         .put_tree_segment(tree.id(), 0, &blocks)
         .expect("it is right");
-    refused(follower.install(&early), "which is not there");
+    refused(follower.install(&early), "which does not exist");
     let gone = InstalledEdit {
         removed: vec![TreeId(999)],
         ..edit()
     };
-    refused(follower.install(&gone), "is removed, and is not there");
+    refused(follower.install(&gone), "is removed, but does not exist");
 }
 
 /// Promise: an engine's directory is not emptied for a follower, and no engine opens a follower's.
@@ -99,7 +102,7 @@ fn directories_are_not_mixed_up() {
     drop(other);
     let refused = pair.fill(&storage, IndexKind::Sent);
     let text = refused.expect_err("it is an engine's").to_string();
-    assert!(text.contains("no follower made"), "{text}");
+    assert!(text.contains("not a follower's"), "{text}");
     let other = Engine::open(std::sync::Arc::new(storage.clone()), options()).expect("whole");
     assert_eq!(all(&other).len(), 1);
 }

@@ -147,7 +147,10 @@ fn a_lost_edit_is_damage() {
         panic!("a mark tells of it");
     };
     assert_eq!(size_bytes(), before, "what may have been in force is there");
-    assert!(how.contains("2 edits") && how.contains("3 once"), "{how}");
+    assert!(
+        how.contains("2 edits") && how.contains("written with 3"),
+        "{how}"
+    );
 
     // A record that begins in segments of one edit and continues in those of the next.
     let (storage, log) = made();
@@ -194,7 +197,7 @@ fn an_old_manifest_is_damage() {
         let Err(LsmError::CorruptLog { how, .. }) = refused else {
             panic!("{refused:?}");
         };
-        assert!(how.contains("or an old one"), "{how}");
+        assert!(how.contains("or an old copy"), "{how}");
     }
     assert_eq!(with(&last).expect("whole"), 3);
 }
@@ -222,7 +225,7 @@ fn a_log_that_lost_its_end_is_damaged() {
         let Err(LsmError::CorruptLog { how, .. }) = cut(&storage, size_bytes).map(drop) else {
             panic!("{size_bytes} bytes are left");
         };
-        let synced = format!("was on the device up to {said}");
+        let synced = format!("durable up to {said}");
         assert!(how.contains(&synced), "{how}");
         assert!(how.contains("restore the directory"), "{how}");
     }

@@ -38,7 +38,7 @@ pub(super) fn open(options: &OpenOptions, path: &Path) -> io::Result<Result<Dire
         .open(path);
     let file = match opened {
         Err(error) if is_refusal(&error) => {
-            return Ok(Err(format!("it cannot be opened so: {error}")));
+            return Ok(Err(format!("it cannot be opened directly: {error}")));
         }
         opened => DirectFile {
             file: opened?,
@@ -51,7 +51,7 @@ pub(super) fn open(options: &OpenOptions, path: &Path) -> io::Result<Result<Dire
         .file
         .read_at(&mut buffer.blocks()[..BLOCK_SIZE_BYTES], 0)
     {
-        Err(error) if is_refusal(&error) => Ok(Err(format!("it cannot be read so: {error}"))),
+        Err(error) if is_refusal(&error) => Ok(Err(format!("it cannot be read directly: {error}"))),
         read => read.map(|_| Ok(file)),
     }
 }

@@ -46,7 +46,7 @@ impl CompletionQueue {
     pub(in crate::verbs) fn new(context: &Arc<Context>, entry_count: u32) -> io::Result<Self> {
         let (library, ops) = (context.library, context.ops());
         let (Some(poll_cq), Some(request_notify)) = (ops.poll_cq, ops.request_notify) else {
-            return Err(io::Error::other("the driver cannot poll"));
+            return Err(io::Error::other("the driver does not support polling"));
         };
         // SAFETY: the device is open.
         let channel = unsafe { (library.ibv_create_comp_channel)(context.raw.as_ptr()) };
@@ -89,7 +89,8 @@ impl CompletionQueue {
         let (room, count_max) = (self.room.as_mut_ptr(), self.room.len() as c_int);
         // SAFETY: the queue exists, and there is space for `count_max` completions.
         let count = unsafe { (self.poll_cq)(self.raw.as_ptr(), count_max, room) };
-        let count = usize::try_from(count).map_err(|_| io::Error::other("the queue overran"))?;
+        let overrun = |_| io::Error::other("the completion queue overran");
+        let count = usize::try_from(count).map_err(overrun)?;
         Ok(self.room[..count].iter().map(|wc| Completion {
             number: wc.wr_id,
             status: wc.status,
@@ -241,7 +242,8 @@ impl QueuePair {
     ) -> io::Result<Self> {
         let context = &domain.context;
         let post_send = context.ops().post_send;
-        let post_send = post_send.ok_or_else(|| io::Error::other("the driver cannot post"))?;
+        let unsupported = || io::Error::other("the driver does not support posting");
+        let post_send = post_send.ok_or_else(unsupported)?;
         // After a failure, every request may have a completion.
         let completions = CompletionQueue::new(context, wanted.request_count + 1)?;
         let mut inline_size_bytes = wanted.inline_size_bytes;
@@ -506,8 +508,8 @@ impl Drop for QueuePair {
         if let Err(error) = self.end() {
             tracing::error!(
                 %error,
-                "cannot destroy a queue pair: is the RDMA device gone? Its memory is kept until \
-                 this process ends"
+                "cannot destroy a queue pair (was the RDMA device removed?); its memory stays \
+                 allocated until this process ends"
             );
         }
     }

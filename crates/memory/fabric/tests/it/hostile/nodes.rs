@@ -121,7 +121,7 @@ fn a_node_without_the_secret_is_refused() {
         });
         let error = node.connect(Duration::from_mins(1)).expect_err("a liar");
         assert!(matches!(error, ControlError::Malformed { .. }), "{error:?}");
-        assert!(error.to_string().contains("another secret"), "{error}");
+        assert!(error.to_string().contains("different secret"), "{error}");
     }
     let node = FakeNode::start(|listener| {
         let mut raw = accept(listener);
@@ -130,7 +130,7 @@ fn a_node_without_the_secret_is_refused() {
         assert_eq!(raw.receive(), None, "no proof is sent");
     });
     let error = node.connect(Duration::from_mins(1)).expect_err("a liar");
-    assert!(error.to_string().contains("another question"), "{error}");
+    assert!(error.to_string().contains("unexpected reply"), "{error}");
 }
 
 /// Promise: an invalid reply, and a missing one, return typed errors.
@@ -140,7 +140,7 @@ fn answers_that_are_none_are_errors() {
     refused[64..].fill(0xFF);
     let cases: [(Vec<u8>, &str); 6] = [
         (message(&[MAGIC + 1, 1]).to_vec(), "version 5"),
-        (vec![b'x'; 256], "no farleaf message"),
+        (vec![b'x'; 256], "not in Farleaf's protocol"),
         (message(&[MAGIC, 99]).to_vec(), "reply number 99"),
         (refused.to_vec(), "refused"),
         (Vec::new(), "cannot be reached"),
@@ -271,7 +271,7 @@ fn an_answer_that_comes_twice_ends_the_connection() {
         assert_eq!(outcome, Ok(vec![7, 8, 9]));
         return;
     };
-    assert!(reason.contains("an answer to no question"), "{reason}");
+    assert!(reason.contains("a reply to no request"), "{reason}");
 }
 
 /// Promise: a node that stops in the middle of a reply is lost after the configured time, and not
@@ -293,7 +293,9 @@ fn half_an_answer_and_silence() {
     batch.read(at(10), 3);
     let error = execute(&endpoint, &mut batch).expect_err("half an answer");
     assert!(
-        error.to_string().contains("has not answered for 0.2 s"),
+        error
+            .to_string()
+            .contains("no reply from the memory node for 0.2 s"),
         "{error}"
     );
     let error = execute(&endpoint, &mut batch).expect_err("lost");

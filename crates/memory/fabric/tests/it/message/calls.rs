@@ -138,8 +138,8 @@ fn what_is_too_much_to_keep_is_refused() {
     };
     assert_eq!(
         reason,
-        "the reply has 4194305 bytes, and the server keeps 4194304 for this caller until they are \
-         fetched"
+        "the reply has 4194305 bytes, which exceeds the limit of 4194304 unfetched bytes for this \
+         caller"
     );
     drop(set);
     assert!(reply.is_empty() && !caller.is_broken());

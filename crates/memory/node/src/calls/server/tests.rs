@@ -162,9 +162,12 @@ fn what_is_no_request_is_refused() {
     let scene = Scene::new();
     for first in [0_u64, 31, 32, 35, 41, 0xFF] {
         let refused = scene.serve(&first.to_le_bytes()).expect_err("no request");
-        assert!(refused.starts_with("the session has sent "), "{refused}");
+        assert!(
+            refused.starts_with("invalid request from the session: "),
+            "{refused}"
+        );
     }
-    let text = |bad: BadWords| format!("the session has sent {}", bad.text());
+    let text = |bad: BadWords| format!("invalid request from the session: {}", bad.text());
     let bad = WordRequest::decode(&[]).expect_err("nothing");
     assert_eq!(scene.serve(&[]), Err(text(bad)));
 }

@@ -39,7 +39,7 @@ impl RedbPeer {
     /// There is no RAM disk, or redb failed.
     pub fn load(records: &StringRecords) -> Result<Self, PeerError> {
         let folder = tempfile::tempdir_in(RAM_DISK).map_err(|source| PeerError::Io {
-            what: "cannot make a folder in /dev/shm for redb",
+            what: "cannot create a folder in /dev/shm for redb",
             source,
         })?;
         let cache_size_bytes = records.size_bytes() * CACHE_SIZE_FACTOR + CACHE_SIZE_BYTES_MIN;

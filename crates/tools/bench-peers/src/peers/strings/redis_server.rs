@@ -30,7 +30,7 @@ impl RedisPeer {
     /// The program does not exist, or the server failed.
     pub fn load(records: &StringRecords, program: &Path) -> Result<Self, PeerError> {
         let folder = tempfile::tempdir().map_err(|source| PeerError::Io {
-            what: "cannot make a folder for Redis' socket",
+            what: "cannot create a folder for the socket of Redis",
             source,
         })?;
         let socket = folder.path().join("redis.sock");
@@ -144,7 +144,7 @@ impl RedisClient {
             self.inbox.clear();
             self.start = 0;
         }
-        receive(&mut self.socket, &mut self.inbox).context("the server hung up")
+        receive(&mut self.socket, &mut self.inbox).context("Redis closed the connection")
     }
 
     /// Receives the number after a type mark.
@@ -152,7 +152,7 @@ impl RedisClient {
         let line = self.line()?;
         let text = &self.inbox[line];
         let Some((_, digits)) = text.split_first().filter(|(found, _)| **found == mark) else {
-            bail!("an answer that was not asked for: {}", text.escape_ascii());
+            bail!("unexpected reply: '{}'", text.escape_ascii());
         };
         let digits = str::from_utf8(digits)?;
         Ok(if digits == "-1" {
@@ -180,7 +180,11 @@ impl RedisClient {
     fn expect_ok(&mut self) -> anyhow::Result<()> {
         let line = self.line()?;
         let text = &self.inbox[line];
-        ensure!(text == b"+OK", "it said {}", text.escape_ascii());
+        ensure!(
+            text == b"+OK",
+            "expected '+OK', found '{}'",
+            text.escape_ascii()
+        );
         Ok(())
     }
 }
@@ -214,7 +218,11 @@ impl Client<StringRecords> for RedisClient {
         let mut get = || {
             self.send()?;
             let count = self.number(b'*')?;
-            ensure!(count == Some(keys.len()), "it answered {count:?} keys");
+            ensure!(
+                count == Some(keys.len()),
+                "expected {} values, found {count:?}",
+                keys.len()
+            );
             keys.iter().try_for_each(|_| self.value(sink))
         };
         get().map_err(PeerError::Redis)
@@ -233,7 +241,7 @@ impl Client<StringRecords> for RedisClient {
         _limit: usize,
         _sink: &mut impl Sink<StringRecords>,
     ) -> Result<(), PeerError> {
-        let why = "Redis does not scan its keys in order".to_owned();
+        let why = "Redis does not support ordered scans".to_owned();
         Err(PeerError::Unavailable(why))
     }
 }

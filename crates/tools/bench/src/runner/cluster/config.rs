@@ -75,13 +75,15 @@ impl PersistentConfig {
                 "kind",
                 run.strings.is_some(),
                 "words with --engine lsm".into(),
-                "bytes: persistent tables have strings of bytes as keys and values".into(),
+                "bytes, because keys and values of persistent tables are byte strings".into(),
             ),
             (
                 "in-flight",
                 run.in_flight == 1,
                 format!("{} with --engine lsm", run.in_flight),
-                "1: an operation of a persistent table is waited for; take more --threads".into(),
+                "1, because threads wait for each operation of a persistent table; use more \
+                 --threads"
+                    .into(),
             ),
             (
                 "replicas",
@@ -105,7 +107,7 @@ impl PersistentConfig {
                 "directory",
                 directory.is_dir(),
                 directory.display().to_string(),
-                "a directory that is there".into(),
+                "an existing directory".into(),
             ));
             checks.push((
                 "l0-size",
@@ -119,7 +121,7 @@ impl PersistentConfig {
                 option,
                 is_default,
                 "given with --engine lsm".into(),
-                "left out: it is for tables in far memory".into(),
+                "omitted, because it applies only to tables in far memory".into(),
             )
         }));
         checks
@@ -166,20 +168,17 @@ mod tests {
     fn what_cannot_be_is_named() {
         assert_eq!(
             refused(|run| run.strings = None),
-            "--kind is words with --engine lsm: it must be bytes: persistent tables have strings \
-             of bytes as keys and values"
+            "--kind is words with --engine lsm: it must be bytes, because keys and values of \
+             persistent tables are byte strings"
         );
         assert_eq!(
             refused(|run| run.in_flight = 4),
-            "--in-flight is 4 with --engine lsm: it must be 1: an operation of a persistent table \
-             is waited for; take more --threads"
+            "--in-flight is 4 with --engine lsm: it must be 1, because threads wait for each \
+             operation of a persistent table; use more --threads"
         );
         assert!(refused(|run| run.partitions = 2).starts_with("--partitions is given with"));
         let budget = refused(|run| run.metadata_budget_bytes = Some(4096));
-        assert!(
-            budget.contains("it is for tables in far memory"),
-            "{budget}"
-        );
+        assert!(budget.contains("only to tables in far memory"), "{budget}");
         assert!(refused_persistent(|it| it.replicas = 16).contains("from 1 to 15"));
         assert!(refused_persistent(|it| it.regions = 0).starts_with("--regions is 0"));
         assert!(refused_persistent(|it| it.regions = 118).contains("from 1 to 117"));
@@ -195,6 +194,6 @@ mod tests {
         let small = refused_persistent(|it| it.servers = own("/", 4096));
         assert!(small.starts_with("--l0-size is 4096 bytes"), "{small}");
         let nowhere = refused_persistent(|it| it.servers = own("/no such", 1 << 20));
-        assert!(nowhere.contains("a directory that is there"), "{nowhere}");
+        assert!(nowhere.contains("an existing directory"), "{nowhere}");
     }
 }

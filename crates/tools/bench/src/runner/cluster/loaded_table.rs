@@ -88,7 +88,7 @@ impl LoadedClusterTable {
             split_keys: split_keys(config.regions, keys, &string_codec),
         };
         let table = cluster.create_table(TABLE_NAME, &options);
-        let table = table.map_err(BenchError::store(workload, "making the table"))?;
+        let table = table.map_err(BenchError::store(workload, "creating the table"))?;
         let table = match config.durability {
             Some(durability) => table.with_durability(durability),
             None => table,
@@ -113,7 +113,7 @@ impl LoadedClusterTable {
         let replica_count = self.config.replicas;
         loop {
             let view = view(&self.cluster);
-            let view = view.map_err(BenchError::store(workload, "making the table"))?;
+            let view = view.map_err(BenchError::store(workload, "creating the table"))?;
             let member_count = member_count_min(&view, &self.place.table);
             if member_count == replica_count {
                 return Ok(());

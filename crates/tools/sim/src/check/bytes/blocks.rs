@@ -33,12 +33,17 @@ impl TableCheck<'_> {
             match chunk.purpose {
                 Some(ChunkPurpose::Blocks { class }) => match SizeClass::from_number(class) {
                     Some(class) => self.account_for_pieces((start, class), chunk, &mut due)?,
-                    None => self.report_violation("leaks", format!("{index:?} has class {class}")),
+                    None => self.report_violation(
+                        "leaks",
+                        format!("chunk {index:?} has the invalid size class {class}"),
+                    ),
                 },
                 Some(ChunkPurpose::Extent { position: 0 }) => {
                     let is_linked = due.linked.remove(&start).is_some();
                     if is_linked == due.parts.remove(&start) {
-                        let how = format!("extent {start}: referred to by a page: {is_linked}");
+                        let how = format!(
+                            "extent {start} has two references or none; page reference: {is_linked}"
+                        );
                         self.report_violation("leaks", how);
                     }
                     self.check_holder(start)?;
@@ -46,7 +51,10 @@ impl TableCheck<'_> {
                 }
                 Some(ChunkPurpose::Extent { position }) => {
                     if extent_end != Some((index.0, position)) {
-                        self.report_violation("leaks", format!("chunk {index:?} is of no extent"));
+                        self.report_violation(
+                            "leaks",
+                            format!("chunk {index:?} does not belong to an extent"),
+                        );
                     }
                     extent_end = Some((index.0 + 1, position + 1));
                 }
@@ -56,13 +64,13 @@ impl TableCheck<'_> {
         for (place, pointer) in due.linked {
             self.report_violation(
                 "leaks",
-                format!("{pointer} leads to {place}, where no block is"),
+                format!("{pointer} refers to {place}, which is not a block"),
             );
         }
         for place in due.parts {
             self.report_violation(
                 "leaks",
-                format!("a list has a part at {place}, where none is"),
+                format!("a list refers to a part at {place}, which is not a block"),
             );
         }
         Ok(())
@@ -76,7 +84,7 @@ impl TableCheck<'_> {
         };
         for pointer in &chain.linked {
             if due.linked.insert(pointer.place(), *pointer).is_some() {
-                self.report_violation("leaks", format!("{pointer} is referred to twice"));
+                self.report_violation("leaks", format!("{pointer} has two references"));
             }
             if matches!(pointer.form(), Form::List(_)) {
                 let body = pointer.place().word_at(BODY_WORD);
@@ -104,18 +112,21 @@ impl TableCheck<'_> {
             match (chunk.free.contains(piece), pointer) {
                 (true, None) => {}
                 (true, Some(pointer)) => {
-                    self.report_violation("leaks", format!("{pointer} is free and referred to"));
+                    self.report_violation(
+                        "leaks",
+                        format!("{pointer} is free but has a reference"),
+                    );
                 }
                 (false, Some(pointer)) if is_fit(pointer) => self.check_holder(place)?,
                 (false, Some(pointer)) => {
                     self.report_violation(
                         "leaks",
-                        format!("{pointer} lies in a chunk of {class:?}"),
+                        format!("{pointer} is in a chunk of a different size class: {class:?}"),
                     );
                 }
                 (false, None) => {
                     let holder = self.read(place.word_at(HOLDER_WORD), 1)?[0];
-                    let how = format!("the block at {place} has leaked; holder {holder:#x}");
+                    let how = format!("leaked block at {place}; holder {holder:#x}");
                     self.report_violation("leaks", how);
                 }
             }

@@ -31,7 +31,10 @@ impl TableCheck<'_> {
         let mut met = BTreeSet::new();
         loop {
             if addr.is_null() || !met.insert(addr) {
-                self.report_violation("tiling", format!("the links end at {addr}, before {due:?}"));
+                self.report_violation(
+                    "tiling",
+                    format!("the chain of pages ends at {addr}, before {due:?}"),
+                );
                 return Ok(chain);
             }
             let words = self.read(self.geometry.lock(addr), self.geometry.page_size_words())?;
@@ -40,7 +43,7 @@ impl TableCheck<'_> {
             }
             let image = PageImage::new(self.geometry, &words[1..]);
             if !image.is_intact(addr, self.table) {
-                self.report_violation("tiling", format!("page {addr} is not intact"));
+                self.report_violation("tiling", format!("page {addr} is corrupted"));
                 return Ok(chain);
             }
             let link = image.link().place();
@@ -55,11 +58,13 @@ impl TableCheck<'_> {
             let high = image.whole_fence(image.high(), &outside).expect(read);
             let low = image.whole_fence(image.low(), &outside).expect(read);
             if low != due || high <= low {
-                let how = format!("page {addr} covers {low:?} to {high:?}, and {due:?} is due");
+                let how = format!(
+                    "page {addr} covers {low:?} to {high:?}, expected it to start at {due:?}"
+                );
                 self.report_violation("tiling", how);
             }
             if !is_sound(image, (&low, &high), &outside).expect(read) {
-                let how = format!("page {addr} has keys twice, or beyond its fences");
+                let how = format!("page {addr} has duplicate keys or keys outside its fences");
                 self.report_violation("tiling", how);
             }
             chain.pages.insert(addr);
@@ -80,7 +85,7 @@ impl TableCheck<'_> {
         let mut outside = Outside::new();
         for reference in image.references() {
             let Some((pointer, string)) = self.string(reference) else {
-                let how = format!("page {addr} refers to {reference:?}, which is not whole");
+                let how = format!("page {addr} refers to {reference:?}, which is corrupted");
                 self.report_violation("strings", how);
                 return None;
             };
@@ -120,13 +125,13 @@ impl TableCheck<'_> {
                 let is_free = chunk.free.contains(piece);
                 let is_used = page == first || chain.pages.contains(&page);
                 if is_free && is_used {
-                    self.report_violation("leaks", format!("page {page} is free and linked"));
+                    self.report_violation("leaks", format!("page {page} is free but linked"));
                 } else if !is_free && !is_used {
                     let words =
                         self.read(self.geometry.state(page), self.geometry.image_size_words())?;
                     let image = PageImage::new(self.geometry, &words);
                     if !image.is_retired() || image.link().place().is_null() {
-                        self.report_violation("leaks", format!("page {page} is lost"));
+                        self.report_violation("leaks", format!("leaked page {page}"));
                     }
                 }
             }

@@ -22,7 +22,7 @@ impl TableCheck<'_> {
         let listing = entries.iter().find(is_live);
         let judged = listing.and_then(|it| Some((it, TableCheck::of(self.keeper, it)?)));
         let Some((listing, mut judge)) = judged else {
-            self.report_violation("listing", "nothing lists the pages of a live table");
+            self.report_violation("listing", "a live table has no listing of its pages");
             return Ok(());
         };
         let layout = &self.keeper.layout;
@@ -36,7 +36,7 @@ impl TableCheck<'_> {
         let generation = match block_on(root, || 0) {
             Ok(directory) => directory.generation(),
             Err(error) => {
-                self.report_violation("listing", format!("the root cannot be read: {error}"));
+                self.report_violation("listing", format!("cannot read the root: {error}"));
                 return Ok(());
             }
         };
@@ -67,7 +67,10 @@ impl TableCheck<'_> {
         let words = self.read(self.geometry.state(addr), self.geometry.image_size_words())?;
         let image = PageImage::new(self.geometry, &words);
         if !image.is_intact(addr, self.table) {
-            self.report_violation("listing", format!("{addr} is listed, and no page is there"));
+            self.report_violation(
+                "listing",
+                format!("{addr} is listed but is not a valid page"),
+            );
         }
         Ok(())
     }

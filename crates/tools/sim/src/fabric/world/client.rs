@@ -59,7 +59,7 @@ impl World {
 
     /// Records that a client has searched with a part of an old root.
     pub(in crate::fabric) fn note_stale_part(&mut self, client: ClientId) {
-        self.note(|| format!("client {} has searched by a part of an old root", client.0));
+        self.note(|| format!("client {} searched with a part of an old root", client.0));
         self.stale_parts.push(client);
     }
 
@@ -72,7 +72,12 @@ impl World {
     /// count: reuse does not wait for them.
     pub(in crate::fabric) fn note_stale_string(&mut self, client: ClientId) {
         if self.life(client) == ClientLife::Connected {
-            self.note(|| format!("client {} has met a string that had changed", client.0));
+            self.note(|| {
+                format!(
+                    "client {} read a string that had been overwritten",
+                    client.0
+                )
+            });
             self.stale_strings.push(client);
         }
     }
