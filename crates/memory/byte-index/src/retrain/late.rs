@@ -1,12 +1,14 @@
 //! Splits and underfull pages counted in dropped synonym leaf tables.
 
 use core::cell::Cell;
+use core::ops::Range;
 use std::rc::Rc;
 
 use farleaf_base::WordAddr;
 use farleaf_fabric::{CountedBatch, Endpoint, OperationKind};
 use farleaf_index::load::finish_root;
 use farleaf_leaf::strings::format::PageAccess;
+use farleaf_model::strings::StringSegment;
 use farleaf_pool::catalog::CatalogEntry;
 
 use super::CountedModel;
@@ -79,16 +81,10 @@ pub async fn count_late<E: Endpoint>(
     let (layout, table) = (access.layout, access.table);
     let contents = read_contents(access.endpoint, layout, access.geometry, table, root).await?;
     batch.clear();
-    let begins_before = |fence: &[u8]| {
-        let segments = &contents.segments;
-        segments.partition_point(|segment| segment.first_fence() < fence)
-    };
+    let fences = contents.segments.iter().map(StringSegment::first_fence);
+    let fences: Vec<&[u8]> = fences.collect();
     for (it, counts) in &came {
-        // The first model also covers keys below its first fence.
-        let first = begins_before(&it.from).min(contents.runs.len() - 1);
-        let end = it.end.as_ref();
-        let end = end.map_or(contents.runs.len(), |end| begins_before(end));
-        let models = &contents.runs[first..end.max(first + 1)];
+        let models = &contents.runs[models_between(&fences, &it.from, it.end.as_deref())];
         let placed = models.iter().filter(|run| !run.synonym_table.is_null());
         let placed: Vec<_> = placed.collect();
         // It is unknown which of these models they belong to. Each may have all of the underfull
@@ -107,4 +103,38 @@ pub async fn count_late<E: Endpoint>(
         access.endpoint.execute(&mut batch).await?;
     }
     Ok(came.iter().flat_map(|(_, counts)| counts).sum())
+}
+
+/// Returns the models whose ranges meet a key range, by the models' first fences: the one that
+/// covers `from`, which may begin below it, and all that begin before `end`. The first model also
+/// covers keys below its first fence.
+fn models_between(fences: &[&[u8]], from: &[u8], end: Option<&[u8]>) -> Range<usize> {
+    let begun_count = fences.partition_point(|fence| *fence <= from);
+    let first = begun_count.saturating_sub(1);
+    let end = end.map_or(fences.len(), |end| {
+        fences.partition_point(|fence| *fence < end)
+    });
+    first..end.max(first + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Promise: late counts go to every model that meets the range of the old one, also to one that
+    /// begins below it. (That one was passed over, and a model behind the range was counted.)
+    #[test]
+    fn models_that_begin_below_a_range_are_counted() {
+        let fences: [&[u8]; 3] = [b"a", b"m", b"z"];
+        let between = |from: &str, end: Option<&str>| {
+            models_between(&fences, from.as_bytes(), end.map(str::as_bytes))
+        };
+        assert_eq!(between("m", Some("z")), 1..2);
+        assert_eq!(between("n", Some("z")), 1..2);
+        assert_eq!(between("n", Some("p")), 1..2);
+        assert_eq!(between("b", Some("n")), 0..2);
+        assert_eq!(between("0", Some("a")), 0..1);
+        assert_eq!(between("", None), 0..3);
+        assert_eq!(between("zz", None), 2..3);
+    }
 }

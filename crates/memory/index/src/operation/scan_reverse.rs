@@ -74,8 +74,8 @@ struct ReadLeaf {
 impl<E: Endpoint> Index<'_, E> {
     /// Adds at least `wanted` records to `records` in descending order, or fewer if the keys end
     /// first. Each leaf is completed, so there may be more. Costs one round trip per 512 leaves on
-    /// a trained table of layer `learned`, `rolex` or `rf-tree` without a metadata budget, and a
-    /// get per leaf otherwise.
+    /// a loaded table of layer `learned`, `rolex` or `rf-tree` without a metadata budget; otherwise
+    /// up to a get per leaf, also for leaves that splits have made since the last training.
     ///
     /// # Errors
     /// The fabric failed, a leaf is corrupted, or the table was dropped. The cursor is then after
