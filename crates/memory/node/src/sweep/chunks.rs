@@ -4,7 +4,7 @@ use farleaf_base::{OwnerWord, RemoteAddr};
 use farleaf_fabric::{Batch, Endpoint};
 use farleaf_index::tree::head::Head;
 use farleaf_index::{Index, IndexError};
-use farleaf_leaf::words::LeafBuffer;
+use farleaf_leaf::words::{LeafAccess, LeafBuffer};
 use farleaf_pool::PoolError;
 use farleaf_pool::allocation::ChunkTable;
 use farleaf_pool::chunk::{ChunkEntry, ChunkPurpose, FreeLeaves};
@@ -160,6 +160,9 @@ impl<E: Endpoint> MemoryMaintainer<E> {
                     return Ok(None);
                 }
             }
+            if !is_nothing && self.is_moved_leaf(access, &mut batch, place).await? {
+                continue;
+            }
             if !is_retired {
                 let mut leaf = LeafBuffer::new(access.geometry, 0, 0, RemoteAddr::NULL.retired());
                 batch.clear();
@@ -169,6 +172,23 @@ impl<E: Endpoint> MemoryMaintainer<E> {
             free.insert(number as u64);
         }
         Ok(Some(free))
+    }
+
+    /// Returns whether a leaf was moved. A leaf that was in use when it was read may be moved
+    /// before the search for it: the search does not find it then, and leaves on the left still
+    /// link to it.
+    async fn is_moved_leaf(
+        &self,
+        access: &LeafAccess<'_, E>,
+        batch: &mut Batch,
+        place: RemoteAddr,
+    ) -> Result<bool, IndexError> {
+        batch.clear();
+        let words = access.geometry.image_size_words();
+        let read = batch.read(access.geometry.state(place), words);
+        self.endpoint.execute(batch).await?;
+        let image = farleaf_leaf::words::LeafImage::new(access.geometry, batch.words(read));
+        Ok(image.is_retired() && !image.link().place().is_null())
     }
 }
 
