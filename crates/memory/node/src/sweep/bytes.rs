@@ -9,7 +9,7 @@ use farleaf_base::{BLOCK_SIZE_BYTES, OwnerWord, RemoteAddr, TableId};
 use farleaf_byte_index::load::page_shape;
 use farleaf_byte_index::snapshot::read_contents;
 use farleaf_byte_index::{ByteIndex, ByteIndexError, ByteIndexState};
-use farleaf_fabric::{Batch, CountedBatch, Endpoint, OperationKind};
+use farleaf_fabric::{CountedBatch, Endpoint, OperationKind};
 use farleaf_index::IndexError;
 use farleaf_index::load::finish_root;
 use farleaf_leaf::blobs::sweep::{BlockSweepReport, BlockSweeper, ReferenceAnswer, ReferenceQuery};
@@ -309,7 +309,7 @@ impl<E: Endpoint> MemoryMaintainer<E> {
                     return Ok(None);
                 }
             }
-            if !is_nothing && self.is_moved_page(access, &mut batch, place).await? {
+            if !is_nothing && self.is_moved(access, &mut batch, place).await? {
                 continue;
             }
             if !is_retired {
@@ -332,23 +332,6 @@ impl<E: Endpoint> MemoryMaintainer<E> {
             free.insert(number as u64);
         }
         Ok(Some(free))
-    }
-
-    /// Returns whether a page was replaced or moved. A page that was in use when it was read may be
-    /// replaced before the search for it: the search does not find it then, and pages on the left
-    /// still link to it.
-    async fn is_moved_page(
-        &self,
-        access: &PageAccess<'_, E>,
-        batch: &mut Batch,
-        place: RemoteAddr,
-    ) -> Result<bool, IndexError> {
-        batch.clear();
-        let words = access.geometry.image_size_words();
-        let read = batch.read(access.geometry.state(place), words);
-        self.endpoint.execute(batch).await?;
-        let image = PageImage::new(access.geometry, batch.words(read));
-        Ok(image.is_retired() && !image.link().place().is_null())
     }
 
     /// Sweeps the value blocks of a table that fenced sessions held.

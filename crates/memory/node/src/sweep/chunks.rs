@@ -4,7 +4,7 @@ use farleaf_base::{OwnerWord, RemoteAddr};
 use farleaf_fabric::{Batch, Endpoint};
 use farleaf_index::tree::head::Head;
 use farleaf_index::{Index, IndexError};
-use farleaf_leaf::words::{LeafAccess, LeafBuffer};
+use farleaf_leaf::words::{LeafAccess, LeafBuffer, LeafFormat};
 use farleaf_pool::PoolError;
 use farleaf_pool::allocation::ChunkTable;
 use farleaf_pool::chunk::{ChunkEntry, ChunkPurpose, FreeLeaves};
@@ -160,7 +160,7 @@ impl<E: Endpoint> MemoryMaintainer<E> {
                     return Ok(None);
                 }
             }
-            if !is_nothing && self.is_moved_leaf(access, &mut batch, place).await? {
+            if !is_nothing && self.is_moved(access, &mut batch, place).await? {
                 continue;
             }
             if !is_retired {
@@ -174,21 +174,20 @@ impl<E: Endpoint> MemoryMaintainer<E> {
         Ok(Some(free))
     }
 
-    /// Returns whether a leaf was moved. A leaf that was in use when it was read may be moved
-    /// before the search for it: the search does not find it then, and leaves on the left still
-    /// link to it.
-    async fn is_moved_leaf(
+    /// Returns whether a leaf or page was moved or replaced: then others may still reach it
+    /// (LEAF-7). One that was in use when it was read may be moved before the search for it: the
+    /// search does not find it then, and leaves on the left still link to it. Costs one round trip.
+    pub(super) async fn is_moved<F: LeafFormat>(
         &self,
-        access: &LeafAccess<'_, E>,
+        access: &LeafAccess<'_, E, F>,
         batch: &mut Batch,
         place: RemoteAddr,
     ) -> Result<bool, IndexError> {
         batch.clear();
-        let words = access.geometry.image_size_words();
-        let read = batch.read(access.geometry.state(place), words);
+        let read = batch.read(access.geometry.link_addr(place), 1);
         self.endpoint.execute(batch).await?;
-        let image = farleaf_leaf::words::LeafImage::new(access.geometry, batch.words(read));
-        Ok(image.is_retired() && !image.link().place().is_null())
+        let link = RemoteAddr::from_word(batch.words(read)[0]);
+        Ok(link.is_retired() && !link.place().is_null())
     }
 }
 
