@@ -13,6 +13,7 @@ use farleaf_index::{Index, IndexError};
 
 use crate::at_once::{GetAttempt, MultiGetAttempt};
 use crate::begin::OperationGuard;
+use crate::direction::DirectedCursor;
 use crate::host::SessionHost;
 use crate::options::TableInfo;
 use crate::session::{SessionCore, TableState};
@@ -308,14 +309,17 @@ impl<H: SessionHost> AsyncTable<H> {
         Ok(())
     }
 
-    /// Adds at least `wanted` records and moves the cursor behind them.
-    pub(crate) async fn scan_on(
+    /// Adds at least `wanted` records in the cursor's direction and moves the cursor behind them.
+    pub(crate) async fn scan_on<C: DirectedCursor>(
         &self,
-        cursor: &mut ScanCursor,
+        cursor: &mut C,
         wanted: usize,
         records: &mut Vec<(u64, u64)>,
     ) -> Result<(), Error> {
+        let end = records.len().saturating_add(wanted);
         loop {
+            // An attempt that failed may have added some.
+            let wanted = end.saturating_sub(records.len());
             // Not `begin`, which would cost every operation a hundred instructions.
             let begun = match self.session.begin_at_once(&self.state) {
                 Some(begun) => begun,
@@ -328,10 +332,8 @@ impl<H: SessionHost> AsyncTable<H> {
                 None => self.session.begin_on_slow_path(&self.state).await?,
             };
             let mut operation = self.operation(begun);
-            let done = operation
-                .index
-                .scan(&mut operation.batch, cursor, wanted, records)
-                .await;
+            let (index, batch) = (&operation.index, &mut *operation.batch);
+            let done = cursor.read(index, batch, wanted, records).await;
             match operation.finish(OperationKind::Scan, done) {
                 Ok(done) => return Ok(done),
                 Err(error) => self.refresh_after(error).await?,

@@ -5,13 +5,14 @@
 use farleaf_base::{BLOCK_SIZE_BYTES, RemoteAddr};
 use farleaf_fabric::{Batch, OperationKind};
 use farleaf_index::IndexError;
-use farleaf_index::operation::{MissedLeaf, ReverseScanCursor, ScanCursor, sound_entries};
+use farleaf_index::operation::{MissedLeaf, sound_entries};
 use farleaf_index::rpc::{Change, LookUpReply, ModelNews, WordReply, WordRequest};
 use farleaf_index::xstore::SubModelRecord;
 use farleaf_index::xstore::layer::CachedSubModel;
 
 use crate::async_table::SlowPathFuture;
 use crate::at_once::RemainingRead;
+use crate::direction::DirectedCursor;
 use crate::host::SessionHost;
 use crate::remote::other_reply;
 use crate::{AsyncTable, Error, ErrorKind};
@@ -187,9 +188,9 @@ impl<H: SessionHost> AsyncTable<H> {
         Ok(())
     }
 
-    pub(crate) fn scan_by_models<'a>(
+    pub(crate) fn scan_by_models<'a, C: DirectedCursor>(
         &'a self,
-        cursor: &'a mut ScanCursor,
+        cursor: &'a mut C,
         wanted: usize,
         records: &'a mut Vec<(u64, u64)>,
     ) -> SlowPathFuture<'a, ()> {
@@ -201,40 +202,10 @@ impl<H: SessionHost> AsyncTable<H> {
             let batch = &mut *operation.batch;
             let scanned = loop {
                 let left = end.saturating_sub(records.len());
-                match self.index().scan(batch, cursor, left, records).await {
+                match cursor.read(&self.index(), batch, left, records).await {
                     Err(IndexError::FallBack { key }) => {
                         match self.look_up_leaf(batch, key, &mut lookups).await {
-                            Ok(leaf) => self.index().set_leaf(cursor, leaf),
-                            Err(error) => break Err(error),
-                        }
-                    }
-                    scanned => break scanned.map_err(|error| self.error(error)),
-                }
-            };
-            operation.end(OperationKind::Scan);
-            scanned
-        })
-    }
-
-    pub(crate) fn scan_reverse_by_models<'a>(
-        &'a self,
-        cursor: &'a mut ReverseScanCursor,
-        wanted: usize,
-        records: &'a mut Vec<(u64, u64)>,
-    ) -> SlowPathFuture<'a, ()> {
-        Box::pin(async move {
-            let end = records.len().saturating_add(wanted);
-            let mut lookups = LeafLookups::default();
-            let begun = self.session.begin_on_slow_path(&self.state).await?;
-            let mut operation = self.operation(begun);
-            let batch = &mut *operation.batch;
-            let scanned = loop {
-                let left = end.saturating_sub(records.len());
-                let index = self.index();
-                match index.scan_reverse(batch, cursor, left, records).await {
-                    Err(IndexError::FallBack { key }) => {
-                        match self.look_up_leaf(batch, key, &mut lookups).await {
-                            Ok(leaf) => self.index().set_reverse_leaf(cursor, leaf),
+                            Ok(leaf) => cursor.set_leaf(&self.index(), leaf),
                             Err(error) => break Err(error),
                         }
                     }

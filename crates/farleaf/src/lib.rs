@@ -41,6 +41,7 @@ mod at_once;
 mod begin;
 mod by_models;
 mod bytes;
+mod direction;
 mod endpoint;
 mod error;
 pub mod host;

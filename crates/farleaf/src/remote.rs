@@ -5,13 +5,13 @@ use farleaf_fabric::message::CallError;
 use farleaf_fabric::{Batch, OperationKind};
 use farleaf_index::LoadError;
 use farleaf_index::load::LoadSummary;
-use farleaf_index::operation::{ReverseScanCursor, ScanCursor};
 use farleaf_index::rpc::{
     Change, Failure, LOAD_PART_COUNT_MAX, MULTI_GET_COUNT_MAX, SCAN_COUNT_MAX, WordReply,
     WordRequest,
 };
 
 use crate::async_table::SlowPathFuture;
+use crate::direction::DirectedCursor;
 use crate::host::SessionHost;
 use crate::{AsyncTable, Error, ErrorKind};
 
@@ -130,9 +130,9 @@ impl<H: SessionHost> AsyncTable<H> {
         })
     }
 
-    pub(crate) fn scan_remote<'a>(
+    pub(crate) fn scan_remote<'a, C: DirectedCursor>(
         &'a self,
-        cursor: &'a mut ScanCursor,
+        cursor: &'a mut C,
         wanted: usize,
         records: &'a mut Vec<(u64, u64)>,
     ) -> SlowPathFuture<'a, ()> {
@@ -144,61 +144,25 @@ impl<H: SessionHost> AsyncTable<H> {
                 if limit == 0 {
                     break;
                 }
-                let request = WordRequest::Scan { from, limit };
+                let request = C::request(from, limit);
                 let reply = self
                     .ask(OperationKind::Scan, &request, limit as usize)
                     .await?;
                 let WordReply::Records(found) = reply else {
                     return Err(other_reply());
                 };
-                let ascends = found.is_sorted_by(|one, next| one.0 < next.0)
-                    && found.first().is_none_or(|first| first.0 >= from)
+                let is_in_order = found.is_sorted_by(|one, next| C::precedes(one.0, next.0))
+                    && found
+                        .first()
+                        .is_none_or(|first| !C::precedes(first.0, from))
                     && found.len() as u64 <= limit;
-                if !ascends {
+                if !is_in_order {
                     return Err(other_reply());
                 }
                 let last = found.last().filter(|_| found.len() as u64 == limit);
-                *cursor = match last.and_then(|last| last.0.checked_add(1)) {
-                    Some(next) => ScanCursor::from(next),
-                    None => ScanCursor::at_end(),
-                };
-                records.extend(found);
-            }
-            Ok(())
-        })
-    }
-
-    pub(crate) fn scan_reverse_remote<'a>(
-        &'a self,
-        cursor: &'a mut ReverseScanCursor,
-        wanted: usize,
-        records: &'a mut Vec<(u64, u64)>,
-    ) -> SlowPathFuture<'a, ()> {
-        Box::pin(async move {
-            let _begun = self.session.begin_on_slow_path(&self.state).await?;
-            let end = records.len().saturating_add(wanted);
-            while let Some(from) = cursor.next_key() {
-                let limit = ((end - records.len()) as u64).min(SCAN_COUNT_MAX);
-                if limit == 0 {
-                    break;
-                }
-                let request = WordRequest::ScanReverse { from, limit };
-                let reply = self
-                    .ask(OperationKind::Scan, &request, limit as usize)
-                    .await?;
-                let WordReply::Records(found) = reply else {
-                    return Err(other_reply());
-                };
-                let descends = found.is_sorted_by(|one, next| one.0 > next.0)
-                    && found.first().is_none_or(|first| first.0 <= from)
-                    && found.len() as u64 <= limit;
-                if !descends {
-                    return Err(other_reply());
-                }
-                let last = found.last().filter(|_| found.len() as u64 == limit);
-                *cursor = match last.and_then(|last| last.0.checked_sub(1)) {
-                    Some(next) => ReverseScanCursor::from(next),
-                    None => ReverseScanCursor::at_end(),
+                *cursor = match last.and_then(|last| C::key_behind(last.0)) {
+                    Some(next) => C::from(next),
+                    None => C::at_end(),
                 };
                 records.extend(found);
             }

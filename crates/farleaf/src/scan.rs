@@ -5,6 +5,7 @@ use std::ops::{Bound, RangeBounds};
 
 use farleaf_index::operation::{ReverseScanCursor, ScanCursor};
 
+use crate::direction::DirectedCursor;
 use crate::{AsyncTable, Error};
 
 /// Records that the first read requests, and the factor by which later reads request more.
@@ -18,61 +19,6 @@ pub struct Scan(RecordReader<ScanCursor>);
 
 /// Iterator over records of a table in descending order, read in batches. It ends after an error.
 pub struct ReverseScan(RecordReader<ReverseScanCursor>);
-
-/// Cursor that reads records of a table in one direction.
-trait DirectedCursor {
-    fn is_finished(&self) -> bool;
-
-    /// Reads at least `wanted` records, or all that are left.
-    fn read(
-        &mut self,
-        table: &AsyncTable,
-        wanted: usize,
-        records: &mut Vec<(u64, u64)>,
-    ) -> Result<(), Error>;
-
-    /// Returns whether a key lies beyond the last key of the range.
-    fn is_beyond(key: u64, last: u64) -> bool;
-}
-
-impl DirectedCursor for ScanCursor {
-    fn is_finished(&self) -> bool {
-        ScanCursor::is_finished(self)
-    }
-
-    fn read(
-        &mut self,
-        table: &AsyncTable,
-        wanted: usize,
-        records: &mut Vec<(u64, u64)>,
-    ) -> Result<(), Error> {
-        table.session.drive(table.scan_on(self, wanted, records))
-    }
-
-    fn is_beyond(key: u64, last: u64) -> bool {
-        key > last
-    }
-}
-
-impl DirectedCursor for ReverseScanCursor {
-    fn is_finished(&self) -> bool {
-        ReverseScanCursor::is_finished(self)
-    }
-
-    fn read(
-        &mut self,
-        table: &AsyncTable,
-        wanted: usize,
-        records: &mut Vec<(u64, u64)>,
-    ) -> Result<(), Error> {
-        let scan = table.scan_reverse_on(self, wanted, records);
-        table.session.drive(scan)
-    }
-
-    fn is_beyond(key: u64, last: u64) -> bool {
-        key < last
-    }
-}
 
 /// Records of a range, read in batches that grow.
 struct RecordReader<C> {
@@ -105,12 +51,13 @@ impl<C: DirectedCursor> RecordReader<C> {
     fn read_more(&mut self) -> Result<(), Error> {
         self.read.clear();
         self.returned = 0;
-        if self.cursor.is_finished() {
+        if self.cursor.next_key().is_none() {
             return Ok(());
         }
         let wanted = self.next_count.min(self.left);
         self.next_count = (self.next_count * GROWTH).min(COUNT_MAX);
-        self.cursor.read(&self.table, wanted, &mut self.read)
+        let scan = self.table.scan_on(&mut self.cursor, wanted, &mut self.read);
+        self.table.session.drive(scan)
     }
 
     fn next_record(&mut self) -> Option<Result<(u64, u64), Error>> {
@@ -124,7 +71,7 @@ impl<C: DirectedCursor> RecordReader<C> {
             return Some(Err(error));
         }
         let record = self.read.get(self.returned).copied();
-        let record = record.filter(|(key, _)| !C::is_beyond(*key, self.last));
+        let record = record.filter(|(key, _)| !C::precedes(self.last, *key));
         self.returned += 1;
         self.left -= 1;
         self.is_finished = record.is_none() || self.left == 0;

@@ -1,6 +1,5 @@
 //! Scans in descending order, floor and ceiling of a table as futures.
 
-use farleaf_fabric::OperationKind;
 use farleaf_index::operation::ReverseScanCursor;
 
 use crate::host::SessionHost;
@@ -22,7 +21,7 @@ impl<H: SessionHost> AsyncTable<H> {
     ) -> Result<(), Error> {
         records.clear();
         let mut cursor = ReverseScanCursor::from(from);
-        self.scan_reverse_on(&mut cursor, limit, records).await?;
+        self.scan_on(&mut cursor, limit, records).await?;
         records.truncate(limit);
         Ok(())
     }
@@ -49,35 +48,5 @@ impl<H: SessionHost> AsyncTable<H> {
         let mut records = Vec::new();
         self.scan_into(key, 1, &mut records).await?;
         Ok(records.first().copied())
-    }
-
-    /// Adds at least `wanted` records in descending order and moves the cursor before them.
-    pub(crate) async fn scan_reverse_on(
-        &self,
-        cursor: &mut ReverseScanCursor,
-        wanted: usize,
-        records: &mut Vec<(u64, u64)>,
-    ) -> Result<(), Error> {
-        loop {
-            let begun = match self.session.begin_at_once(&self.state) {
-                Some(begun) => begun,
-                None if self.is_remote() => {
-                    return self.scan_reverse_remote(cursor, wanted, records).await;
-                }
-                None if self.has_node_writes() => {
-                    return self.scan_reverse_by_models(cursor, wanted, records).await;
-                }
-                None => self.session.begin_on_slow_path(&self.state).await?,
-            };
-            let mut operation = self.operation(begun);
-            let done = operation
-                .index
-                .scan_reverse(&mut operation.batch, cursor, wanted, records)
-                .await;
-            match operation.finish(OperationKind::Scan, done) {
-                Ok(done) => return Ok(done),
-                Err(error) => self.refresh_after(error).await?,
-            }
-        }
     }
 }

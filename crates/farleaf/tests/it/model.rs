@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::ops::RangeBounds;
 
 use farleaf::{
-    Error, Insertion, LayerKind, PartitionedTable, Pool, Swap, Table, TableOptions, Update,
+    Error, Insertion, LayerKind, PartitionedTable, Pool, PoolOptions, Swap, Table, TableOptions,
+    Update,
 };
 use proptest::prelude::*;
 
@@ -366,5 +367,43 @@ fn scans_of_a_loaded_table_cost_one_round_trip() {
         assert_eq!(cost().0, 1, "{layer}");
         assert_eq!(table.ceiling(30_001).unwrap(), Some((30_003, 10_001)));
         assert_eq!(cost().0, 1, "{layer}");
+    }
+}
+
+/// Promise: where every leaf was split, a descending scan reads few leaves in vain. (Each batch
+/// read up to 512 leaves and used one.)
+#[test]
+fn descending_scans_of_split_leaves_read_few_in_vain() {
+    for layer in [LayerKind::Learned, LayerKind::Rolex, LayerKind::RfTree] {
+        let pool = Pool::embedded(&PoolOptions {
+            retrain_thread_count: 0,
+            ..PoolOptions::default()
+        });
+        let pool = pool.unwrap();
+        let session = pool.session().unwrap();
+        let options = TableOptions {
+            layer,
+            ..TableOptions::default()
+        };
+        let table = session.create_table("t", &options).unwrap();
+        let records = (0..4_000).map(|number| (number * 10, number));
+        table.bulk_load(records, |_| {}).unwrap();
+        for key in (0..40_000).filter(|key| key % 10 != 0 && key % 3 == 0) {
+            table.insert(key, key).unwrap();
+        }
+        let leaf_count = table.stats().unwrap().leaves;
+        let mut records = Vec::new();
+        let scan = table.scan_reverse_into(u64::MAX, usize::MAX, &mut records);
+        scan.unwrap();
+        assert_eq!(records.len(), 16_000, "{layer}");
+        let cost = session.last_cost();
+        assert!(
+            cost.leaves_read <= 5 * leaf_count,
+            "{layer}: {cost:?}, {leaf_count} leaves"
+        );
+        assert!(
+            cost.round_trips <= 2 * leaf_count,
+            "{layer}: {cost:?}, {leaf_count} leaves"
+        );
     }
 }

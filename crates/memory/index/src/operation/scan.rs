@@ -516,7 +516,7 @@ pub(super) fn expected_leaf_count(layer: &Layer, geometry: LeafGeometry, wanted:
 }
 
 /// Returns known synonyms of trained leaves, at most the limit in total.
-pub(super) fn synonyms_of(
+fn synonyms_of(
     layer: &Layer,
     parents: Range<u32>,
     (from, limit): (u64, u64),

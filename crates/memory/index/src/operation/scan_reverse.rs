@@ -5,7 +5,7 @@ use farleaf_fabric::{Batch, Endpoint, ReadSlot};
 use farleaf_leaf::words::{LeafCheck, LeafImage};
 
 use super::Index;
-use super::scan::{ReadAhead, expected_leaf_count, synonyms_of};
+use super::scan::{ReadAhead, expected_leaf_count};
 use crate::IndexError;
 use crate::hint::{Candidates, Hint};
 use crate::layer::Layer;
@@ -17,6 +17,9 @@ pub struct ReverseScanCursor {
     next_key: Option<u64>,
     /// Leaf where the memory node has found that key, and the version of the search layer.
     leaf: Option<(RemoteAddr, u32)>,
+    /// Largest number of leaves to read ahead: twice as many as the last batch had in use. Leaves
+    /// that splits have made are not adjacent to the others, so reading on would be for nothing.
+    ahead_count_max: u64,
 }
 
 impl ReverseScanCursor {
@@ -25,6 +28,7 @@ impl ReverseScanCursor {
         Self {
             next_key: Some(key),
             leaf: None,
+            ahead_count_max: u64::MAX,
         }
     }
 
@@ -33,17 +37,13 @@ impl ReverseScanCursor {
         Self {
             next_key: None,
             leaf: None,
+            ahead_count_max: u64::MAX,
         }
     }
 
     /// Returns the largest key not passed yet; `None` at the end.
     pub fn next_key(&self) -> Option<u64> {
         self.next_key
-    }
-
-    /// Returns whether all keys have been passed.
-    pub fn is_finished(&self) -> bool {
-        self.next_key.is_none()
     }
 
     /// Takes the records of a leaf that covers the cursor, and moves the cursor before the leaf.
@@ -133,8 +133,8 @@ impl<E: Endpoint> Index<'_, E> {
         Ok(())
     }
 
-    /// Reads the trained leaves that end with the one of a key in one batch, with their known
-    /// synonyms, and takes their records as long as each leaf covers the cursor (LEAF-6).
+    /// Reads the trained leaves that end with the one of a key in one batch, and takes their
+    /// records as long as each leaf covers the cursor (LEAF-6).
     async fn pass_run(
         &self,
         batch: &mut Batch,
@@ -143,10 +143,11 @@ impl<E: Endpoint> Index<'_, E> {
         records: &mut Vec<(u64, u64)>,
     ) -> Result<(), IndexError> {
         let hint = self.locate(key);
-        let ahead = self.read_before(batch, hint, wanted).await?;
+        let ahead = self.read_before(batch, hint, (wanted, cursor.ahead_count_max));
+        let ahead = ahead.await?;
         let end = records.len().saturating_add(wanted);
         // Where a walk starts if no leaf covers the key: the nearest leaf to its left.
-        let mut nearest = None;
+        let (mut nearest, mut used_count) = (None, 0);
         for leaf in self.leaves_read(batch, &ahead) {
             let Some(key) = cursor.next_key.filter(|_| records.len() < end) else {
                 return Ok(());
@@ -158,11 +159,13 @@ impl<E: Endpoint> Index<'_, E> {
             let look = self.access.look(image, leaf.hint.addr, key);
             if look == LeafCheck::Here {
                 cursor.pass(image, records);
+                used_count += 1;
             } else if nearest.is_none() {
                 nearest = Some((leaf.hint, look));
             }
         }
-        if cursor.next_key != Some(key) {
+        cursor.ahead_count_max = 2 * used_count.max(1);
+        if used_count > 0 {
             return Ok(());
         }
         match nearest {
@@ -204,25 +207,22 @@ impl<E: Endpoint> Index<'_, E> {
         leaves
     }
 
-    /// Reads a leaf, and the trained leaves up to it that are expected to have `wanted` records,
-    /// with their known synonyms.
+    /// Reads a leaf, and the trained leaves up to it that are expected to have `wanted` records, at
+    /// most `count_max`.
     async fn read_before(
         &self,
         batch: &mut Batch,
         hint: Hint,
-        wanted: usize,
+        (wanted, count_max): (usize, u64),
     ) -> Result<ReadAhead, IndexError> {
         batch.clear();
         let mut ahead = ReadAhead::default();
-        let mut synonyms = Vec::new();
         {
             let layer = self.state.layer.borrow();
             let geometry = self.access.geometry;
-            let limit = expected_leaf_count(&layer, geometry, wanted);
+            let limit = expected_leaf_count(&layer, geometry, wanted).min(count_max);
             let last = hint.parent;
             let mut parent = last.saturating_sub(limit as u32 - 1);
-            synonyms_of(&layer, parent..last + 1, (0, limit), &mut synonyms);
-            synonyms.retain(|synonym| synonym.addr != hint.addr);
             while parent <= last {
                 let Some((first, count)) = layer.run_from(geometry, parent, last - parent + 1)
                 else {
@@ -234,9 +234,6 @@ impl<E: Endpoint> Index<'_, E> {
             if ahead.find(hint.addr, geometry.stride_blocks()).is_none() {
                 self.post_piece(batch, &mut ahead, hint, 1, false);
             }
-        }
-        for synonym in synonyms {
-            self.post_piece(batch, &mut ahead, synonym, 1, false);
         }
         self.access.endpoint.execute(batch).await?;
         Ok(ahead)
