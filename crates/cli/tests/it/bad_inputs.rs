@@ -90,7 +90,7 @@ pub(crate) const ARGUMENTS: &[Case] = &[
     case(&["table", "create", "t", "--fill", "101"], 2, &["'101'", "--fill", "25 to 100"]),
     case(&["table", "create", "t", "--epsilon", "0"], 2, &["'0'", "--epsilon", "0.5 to 1024"]),
     case(&["table", "create", "t", "--epsilon", "NaN"], 2, &["'NaN'", "0.5 to 1024"]),
-    case(&["table", "create", "t", "--index", "btree"], 2, &["'btree'", "'sherman', 'cell', 'xstore' and 'rpc'"]),
+    case(&["table", "create", "t", "--index", "btree"], 2, &["'btree'", "'sherman', 'cell', 'xstore' or 'rpc'"]),
 ];
 
 #[rustfmt::skip]
@@ -138,7 +138,7 @@ pub(crate) const BENCH: &[Case] = &[
         2,
         &["--link-count-max is given with --index fg", "rf-tree, whose clients cache the whole tree"],
     ),
-    case(&["bench", "costs", "--index", "btree"], 2, &["'btree' is no search layer", "--index"]),
+    case(&["bench", "costs", "--index", "btree"], 2, &["'btree' is not a search layer", "--index"]),
     case(
         &["bench", "costs", "--records", "1k"],
         2,

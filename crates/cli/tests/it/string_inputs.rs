@@ -303,7 +303,8 @@ fn a_pool_that_is_full_in_the_middle_of_a_value_is_told() {
     let refused = || {
         let ran = put("large", "large.bin");
         assert_eq!((ran.status, ran.stdout.as_str()), (Some(1), ""), "{ran:?}");
-        let told = "error: no room on node 0 for a value block of 67174400 bytes: the pool is full";
+        let told = "error: out of space on node 0 for a value block of 67174400 bytes: the pool is \
+                    full";
         assert!(ran.stderr.starts_with(told), "{ran:?}");
         assert_eq!(place.farleaf(&["get", "large"]).status, Some(1));
         ran.stderr

@@ -332,7 +332,7 @@ fn what_cannot_be_is_refused() {
         ] {
             assert_eq!(
                 error.to_string(),
-                "the key has 4097 bytes, and a key can have 4096 at the most"
+                "the key has 4097 bytes; a key can have at most 4096 bytes"
             );
         }
         let error = session.open_table("t").expect_err("of bytes");
@@ -355,8 +355,8 @@ fn what_cannot_be_is_refused() {
         let error = error.expect_err("not ascending");
         assert_eq!(
             error.to_string(),
-            "record 1 of the load has key 'a', which is not above the one before it, 'b'; a bulk \
-             load takes each key once, in ascending order"
+            "record 1 of the load has key 'a', which is not greater than the previous key, 'b'; a \
+             bulk load takes each key once, in ascending order"
         );
         assert_eq!(other.scan(b"", None, 10).expect("empty"), []);
         assert_eq!(table.scan(b"", None, 10).expect("one").len(), 1);
@@ -430,7 +430,7 @@ fn the_largest_value_comes_back() {
         .expect_err("too long");
     assert_eq!(
         error.to_string(),
-        "the value has 67108865 bytes, and a value can have 67108864 (64 MiB) at the most"
+        "the value has 67108865 bytes; a value can have at most 67108864 bytes (64 MiB)"
     );
     assert!(table.delete(b"large").expect("removed"));
     assert_eq!(table.get(b"large").expect("got"), None);

@@ -23,7 +23,7 @@ fn a_full_pool_is_told_and_nothing_is_lost() {
     assert!(
         error
             .to_string()
-            .contains("no room on node 0 for a value block of"),
+            .contains("out of space on node 0 for a value block of"),
         "{error}"
     );
     assert_eq!(table.get(b"large").expect("got"), None);
@@ -56,7 +56,7 @@ fn large_values_are_replaced_where_there_is_room_for_two() {
         let begun = Instant::now();
         let error = table.put(b"larger", &vec![0; 40 << 20]);
         let error = error.expect_err("there is no room").to_string();
-        assert!(error.contains("no room on node 0"), "{error}");
+        assert!(error.contains("out of space on node 0"), "{error}");
         assert!(begun.elapsed().as_secs() < 5);
     }
 }
@@ -119,7 +119,7 @@ fn long_keys_fill_all_nodes() {
         }
     };
     assert!(
-        error.contains("no room") || error.contains("the pool is full"),
+        error.contains("out of space") || error.contains("the pool is full"),
         "{error}"
     );
     let usage = pool.usage().expect("the pool can be looked at");
@@ -161,7 +161,7 @@ fn a_pool_that_becomes_full_in_the_middle_of_a_list_gets_all_back() {
         Err(error) => {
             let told = error.to_string();
             assert!(
-                told.contains("no room on node 0 for a value block of 131072"),
+                told.contains("out of space on node 0 for a value block of 131072"),
                 "{told}"
             );
             false
@@ -177,7 +177,7 @@ fn a_pool_that_becomes_full_in_the_middle_of_a_list_gets_all_back() {
         let error = table.put(b"large", &vec![1; free_size_bytes * 3 / 2]);
         let error = error.expect_err("no room").to_string();
         assert!(
-            error.contains("no room on node 0 for a value block of"),
+            error.contains("out of space on node 0 for a value block of"),
             "{error}"
         );
         assert_eq!(table.get(b"large").expect("got"), None);

@@ -165,7 +165,7 @@ fn the_largest_value_comes_back() {
         let error = table.put(b"larger", &vec![0; (64 << 20) + 1]);
         assert_eq!(
             error.expect_err("too long").to_string(),
-            "the value has 67108865 bytes, and a value can have 67108864 (64 MiB) at the most"
+            "the value has 67108865 bytes; a value can have at most 67108864 bytes (64 MiB)"
         );
         let swapped = table.compare_and_swap(b"large", Some(&largest), Some(&largest[1..]));
         assert_eq!(swapped.expect("swapped"), ByteSwap::Swapped);

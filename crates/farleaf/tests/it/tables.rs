@@ -204,7 +204,7 @@ fn a_full_catalog_refuses_and_the_places_of_dropped_tables_are_waited_for() {
         assert!(started.elapsed() < Duration::from_secs(1));
         assert_eq!(dropped_count_when_full(&error), 0);
         assert!(
-            error.to_string().contains("; drop one; of byte strings"),
+            error.to_string().contains("; drop one; a table of byte"),
             "{error}"
         );
         for first in (0..TABLE_COUNT_MAX).step_by(64) {

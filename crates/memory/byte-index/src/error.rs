@@ -19,13 +19,13 @@ pub enum ByteIndexError {
     #[error(transparent)]
     Block(Box<BlockError>),
     /// The key exceeds the maximum key size.
-    #[error("the key has {size_bytes} bytes, and a key can have 4096 at the most")]
+    #[error("the key has {size_bytes} bytes; a key can have at most 4096 bytes")]
     KeyTooLong {
         /// Size of the key in bytes.
         size_bytes: usize,
     },
     /// The value exceeds the maximum value size.
-    #[error("the value has {size_bytes} bytes, and a value can have 67108864 (64 MiB) at the most")]
+    #[error("the value has {size_bytes} bytes; a value can have at most 67108864 bytes (64 MiB)")]
     ValueTooLong {
         /// Size of the value in bytes.
         size_bytes: usize,
@@ -104,8 +104,8 @@ impl From<BlockError> for ByteIndexError {
 pub enum ByteLoadError {
     /// The keys are not in ascending order.
     #[error(
-        "record {index} of the load has key '{}', which is not above the one before it, '{}'; a \
-         bulk load takes each key once, in ascending order", .key.escape_ascii(),
+        "record {index} of the load has key '{}', which is not greater than the previous key, \
+         '{}'; a bulk load takes each key once, in ascending order", .key.escape_ascii(),
          .previous.escape_ascii()
     )]
     NotAscending {

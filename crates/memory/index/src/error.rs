@@ -21,11 +21,11 @@ pub enum IndexError {
     Fabric(#[from] BatchError),
     /// The operation met a retired leaf: the table has, or had, a newer root than the session's.
     /// Nothing has changed; the caller refreshes its state and retries.
-    #[error("the table has been loaded anew since it was opened; open it again")]
+    #[error("the table has been reloaded since it was opened; open it again")]
     Outdated,
     /// The models do not lead to a key, so the memory node must execute the operation. Nothing has
     /// changed.
-    #[error("the models do not lead to key {key}; the memory node has to be asked")]
+    #[error("the models do not lead to key {key}; the memory node must execute the operation")]
     FallBack {
         /// Key of the operation.
         key: u64,
@@ -67,7 +67,7 @@ impl IndexError {
 
 /// Corruption of a search layer's snapshot.
 #[derive(Debug, Error)]
-#[error("the snapshot at {addr} of {table} is damaged: {what}")]
+#[error("the snapshot at {addr} of {table} is corrupted: {what}")]
 pub struct SnapshotDamage {
     /// Address of the snapshot.
     pub addr: RemoteAddr,
@@ -93,7 +93,7 @@ const _: () = assert!(size_of::<IndexError>() <= 32);
 pub enum LoadError {
     /// The keys do not ascend.
     #[error(
-        "record {index} of the load has key {key}, which is not above the one before it, \
+        "record {index} of the load has key {key}, which is not greater than the previous key, \
          {previous}; a bulk load takes each key once, in ascending order"
     )]
     NotAscending {

@@ -46,8 +46,8 @@ pub enum LayerKind {
 /// Error for a name that is not a search layer.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 #[error(
-    "'{0}' is no search layer; there are 'learned', 'rolex', 'rf-tree', 'fg', 'sherman', \
-     'cell', 'xstore' and 'rpc'"
+    "'{0}' is not a search layer; expected 'learned', 'rolex', 'rf-tree', 'fg', 'sherman', \
+     'cell', 'xstore' or 'rpc'"
 )]
 pub struct UnknownLayer(pub String);
 

@@ -21,7 +21,7 @@ pub enum PoolError {
     Superblock(#[from] SuperblockError),
     /// There are not enough adjacent free chunks.
     #[error(
-        "the pool is full: {wanted_bytes} bytes in one piece were wanted, and {free_bytes} of \
+        "the pool is full: {wanted_bytes} contiguous bytes were requested, and {free_bytes} of \
          {size_bytes} bytes are free{}; drop a table, or serve a larger pool",
         kept(*.reserve_bytes)
     )]
@@ -44,7 +44,7 @@ pub enum PoolError {
         dropped_count: u64,
     },
     /// A catalog entry does not match its checksum.
-    #[error("catalog entry {index} is damaged: its checksum does not match")]
+    #[error("catalog entry {index} is corrupted: checksum mismatch")]
     CatalogDamaged {
         /// Index of the entry.
         index: u64,
@@ -63,10 +63,10 @@ impl PoolError {
 
 fn room(dropped_count: u64) -> String {
     match dropped_count {
-        0 => "drop one; of byte strings with search layer rf-tree one takes two places".to_owned(),
+        0 => "drop one; a table of byte strings with search layer rf-tree counts twice".to_owned(),
         count => format!(
-            "{count} of them are dropped, and free when every session has ended what it had begun \
-             before: continue or end those that stand still, and try again"
+            "{count} of them are dropped and become free when every session has finished its \
+             earlier operations; continue or end stalled sessions, then retry"
         ),
     }
 }
@@ -74,6 +74,6 @@ fn room(dropped_count: u64) -> String {
 fn kept(reserve_bytes: u64) -> String {
     match reserve_bytes {
         0 => String::new(),
-        kept => format!(", of which {kept} are kept for retraining"),
+        kept => format!(", of which {kept} are reserved for retraining"),
     }
 }

@@ -82,18 +82,21 @@ pub enum SuperblockError {
     },
     /// The memory has another format version.
     #[error(
-        "the pool has format version {found} and this program needs version {FORMAT_VERSION}; \
-         use the farleaf that serves it, or serve a new pool"
+        "the pool has format version {found}, but this program requires version \
+         {FORMAT_VERSION}; use the version of farleaf that serves the pool, or serve a new pool"
     )]
     Version {
         /// Version of the memory.
         found: u64,
     },
     /// The checksum does not match.
-    #[error("the pool's superblock is damaged: its checksum does not match")]
+    #[error("the pool's superblock is corrupted: checksum mismatch")]
     Damaged,
     /// The sizes contradict each other or the mapped size.
-    #[error("the superblock says {said_bytes} bytes where {mapped_bytes} are mapped")]
+    #[error(
+        "the pool's superblock is invalid: it gives a size of {said_bytes} bytes, and \
+         {mapped_bytes} bytes are mapped"
+    )]
     Truncated {
         /// Size according to the superblock.
         said_bytes: u64,
@@ -101,7 +104,7 @@ pub enum SuperblockError {
         mapped_bytes: u64,
     },
     /// The memory is too small to hold a table.
-    #[error("a pool of {size_bytes} bytes is too small; it takes at least {MEMORY_SIZE_BYTES_MIN}")]
+    #[error("a pool of {size_bytes} bytes is too small; the minimum is {MEMORY_SIZE_BYTES_MIN}")]
     TooSmall {
         /// Requested size in bytes.
         size_bytes: u64,

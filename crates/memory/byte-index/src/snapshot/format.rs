@@ -73,10 +73,7 @@ impl SnapshotShape {
             shift: (word >> 56) as u8,
         };
         if shape.residual_kind > 2 {
-            return Err(format!(
-                "no kind of residuals has the number {}",
-                shape.residual_kind
-            ));
+            return Err(format!("unknown residual kind {}", shape.residual_kind));
         }
         Ok(shape)
     }
@@ -123,14 +120,14 @@ impl Header {
     /// Describes what is wrong with the words.
     pub(super) fn decode(words: &[u64]) -> Result<Self, String> {
         if words.len() < HEADER_SIZE_WORDS {
-            return Err("its header is cut off".to_owned());
+            return Err("its header is truncated".to_owned());
         }
         let [version, ours] = [words[0], MAGIC].map(|word| word >> 56);
         if words[0] << 8 != MAGIC << 8 {
-            return Err("it does not begin as one".to_owned());
+            return Err("it has an invalid magic number".to_owned());
         }
         if version != ours {
-            return Err(format!("its format has version {version}, not {ours}"));
+            return Err(format!("it has format version {version}, expected {ours}"));
         }
         let mut header = Self {
             shape: SnapshotShape::of_word(words[1])?,
@@ -144,7 +141,7 @@ impl Header {
             parts_size_words: words[6],
         };
         let table_size_words = header.checked_table_size_words();
-        header.table_size_words = table_size_words.ok_or("its sizes cannot be right")?;
+        header.table_size_words = table_size_words.ok_or("its sizes are invalid")?;
         Ok(header)
     }
 
@@ -221,7 +218,7 @@ impl Contents {
     ) -> Result<Self, String> {
         let header = Header::decode(words)?;
         if words.len() as u64 != header.size_words() {
-            return Err("its sizes cannot be right".to_owned());
+            return Err("its sizes are invalid".to_owned());
         }
         let (header_and_table, parts) = words.split_at(HEADER_SIZE_WORDS + header.table_size_words);
         let pool = (layout, geometry);

@@ -77,7 +77,7 @@ impl Heads {
         (layout, geometry): (&PoolLayout, PageGeometry),
     ) -> Result<Self, String> {
         if !header.is_sealed(header_and_table) {
-            return Err("its checksum does not match".to_owned());
+            return Err("checksum mismatch in its header or part table".to_owned());
         }
         let table = &header_and_table[HEADER_SIZE_WORDS..];
         let (words, fences) = table.split_at(header.part_count as usize * HEAD_SIZE_WORDS);
@@ -86,10 +86,10 @@ impl Heads {
         let mut heads = Vec::with_capacity(header.part_count as usize);
         for words in words.as_chunks::<HEAD_SIZE_WORDS>().0 {
             let end = fence_end.checked_add((words[1] >> 32) as u32);
-            fence_end = end.ok_or("its part table contradicts itself")?;
+            fence_end = end.ok_or("its part table is inconsistent")?;
             let first_addr = RemoteAddr::from_word(words[2]);
             if first_addr.spare() != 0 || !can_be_page(layout, geometry, first_addr) {
-                return Err(format!("the page at {first_addr} leaves the pool"));
+                return Err(format!("the page at {first_addr} is outside the pool"));
             }
             heads.push(Head {
                 first_page: words[0] as u32,
@@ -110,7 +110,7 @@ impl Heads {
             && last.first_page < header.page_count
             && u64::from(last.start_word) < header.parts_size_words;
         if !is_sound {
-            return Err("its part table contradicts itself".to_owned());
+            return Err("its part table is inconsistent".to_owned());
         }
         // All fences are complete, so each can be checked.
         let heads = Self {
@@ -120,7 +120,7 @@ impl Heads {
             has_first_fence: true,
         };
         if !(1..heads.count()).all(|part| heads.fence(part - 1) < heads.fence(part)) {
-            return Err("the fences of its part table do not ascend".to_owned());
+            return Err("the fences of its part table are not in ascending order".to_owned());
         }
         Ok(heads)
     }
@@ -216,7 +216,7 @@ impl Heads {
             && (number == 0 && !self.has_first_fence
                 || part.segments[0].first_fence() == self.fence(number));
         if !is_it {
-            return Err("a part of it contradicts the part table".to_owned());
+            return Err("a part contradicts the part table".to_owned());
         }
         Ok(part)
     }

@@ -77,16 +77,16 @@ impl<'a> ModelReader<'a> {
     ) -> Result<(StringSegment, Run), String> {
         let leaf_count = words[2] as u32;
         let first_fence = take(&mut self.fences, u64::from(words[3] as u32));
-        let first_fence = first_fence.ok_or("its fences are cut off")?.to_vec();
+        let first_fence = first_fence.ok_or("its fences are truncated")?.to_vec();
         let segment = match words[2] >> 56 {
             LINE => line(words, first_fence)?.into(),
             FRONT_CODED => self.front_coded(words, first_fence)?.into(),
-            kind => return Err(format!("no kind of models has the number {kind}")),
+            kind => return Err(format!("unknown model kind {kind}")),
         };
         let base = RemoteAddr::from_word(words[4]);
         let listed_count = if base.is_null() { leaf_count } else { 0 };
         let listed = take(&mut self.listed, listed_count.into());
-        let listed = listed.ok_or("its list of pages is cut off")?.iter();
+        let listed = listed.ok_or("its list of pages is truncated")?.iter();
         let run = Run {
             base,
             listed: listed.map(|word| RemoteAddr::from_word(*word)).collect(),
@@ -108,9 +108,9 @@ impl<'a> ModelReader<'a> {
         first_fence: Vec<u8>,
     ) -> Result<FrontCodedSegment, String> {
         let entries = take(&mut self.entries, words[0]);
-        let entries = entries.ok_or("its front-coded fences are cut off")?;
+        let entries = entries.ok_or("its front-coded fences are truncated")?;
         if words[1] != 0 || (words[2] >> 48) as u8 != 0 {
-            return Err("a front-coded model says something of a line".to_owned());
+            return Err("a front-coded model has parameters of a line".to_owned());
         }
         let parts = FrontCodedSegmentParts {
             first_fence,

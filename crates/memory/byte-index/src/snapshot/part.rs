@@ -180,7 +180,7 @@ impl Part {
         loop {
             let size_words = rest.get(4).map_or(0, |word| (word >> 32) as usize);
             if size_words < PART_HEADER_SIZE_WORDS || size_words > rest.len() {
-                return Err("a part of it is cut off".to_owned());
+                return Err("a part is truncated".to_owned());
             }
             let (own, behind) = rest.split_at(size_words);
             let part = Self::decode_one(own, shape, pool)?;
@@ -201,12 +201,10 @@ impl Part {
         (layout, geometry): (&PoolLayout, PageGeometry),
     ) -> Result<Self, String> {
         if words[PART_CHECKSUM_WORD] != part_checksum(shape.word(), words) {
-            return Err("the checksum of a part of it does not match".to_owned());
+            return Err("checksum mismatch in a part".to_owned());
         }
         let header = PartHeader::of(words);
-        let (models, rest) = header
-            .split(words, shape)
-            .ok_or("its sizes cannot be right")?;
+        let (models, rest) = header.split(words, shape).ok_or("its sizes are invalid")?;
         let [fences, entries, residuals, listed] = rest;
         let (fences, entries) = (
             bytes_of(fences, header.fence_size_bytes as usize),
@@ -229,13 +227,13 @@ impl Part {
         for page in [before, after] {
             let is_one = page.spare() == 0 && can_be_page(layout, geometry, page);
             if !page.is_null() && !is_one {
-                return Err(format!("the page at {page} beside a part leaves the pool"));
+                return Err(format!("page {page} beside a part is outside the pool"));
             }
         }
         let (first_page, first_model) = (words[1] as u32, (words[1] >> 32) as u32);
         let end = first_page.checked_add(header.page_count);
         let end = end.and(first_model.checked_add(header.model_count));
-        end.ok_or("its pages are too many")?;
+        end.ok_or("it has too many pages or models")?;
         Ok(Self {
             first_page,
             first_model,
@@ -370,7 +368,7 @@ fn decode_residuals(
         none_yet @ Residuals::Packed { .. } => {
             let counts = segments.iter().map(|segment| none_yet.count_of(segment));
             if words.len() != 2 * counts.sum::<usize>() {
-                return Err("its residuals are not as many as its pages".to_owned());
+                return Err("the number of its residuals does not match its pages".to_owned());
             }
             let blocks = words.as_chunks::<2>().0.iter();
             Residuals::Packed {
@@ -407,7 +405,7 @@ fn check_run(run: &Run, layout: &PoolLayout, geometry: PageGeometry) -> Result<(
     if is_inside {
         return Ok(());
     }
-    Err(format!("the model at {} leaves the pool", run.base))
+    Err(format!("the model at {} is outside the pool", run.base))
 }
 
 pub(super) const fn halves(low: u32, high: u32) -> u64 {

@@ -215,8 +215,11 @@ fn damage_is_refused() {
     let header = Header::decode(&words).expect("it is right");
     let part = HEADER_SIZE_WORDS + header.table_size_words;
     for (word, expected) in [
-        (HEADER_SIZE_WORDS + 1, "its checksum does not match"),
-        (part + 20, "the checksum of a part of it does not match"),
+        (
+            HEADER_SIZE_WORDS + 1,
+            "checksum mismatch in its header or part table",
+        ),
+        (part + 20, "checksum mismatch in a part"),
     ] {
         let mut flipped = words.clone();
         flipped[word] ^= 1 << 20;
@@ -224,18 +227,19 @@ fn damage_is_refused() {
     }
     assert_eq!(
         decode(&words[..5]).err().as_deref(),
-        Some("its header is cut off")
+        Some("its header is truncated")
     );
-    let version = "its format has version 2, not 3";
+    let version = "it has format version 2, expected 3";
     assert_eq!(refused(&|words| words[0] ^= 1 << 56), version);
-    assert_eq!(refused(&|words| words[0] ^= 1), "it does not begin as one");
-    let kind = "no kind of residuals has the number 7";
+    let magic = "it has an invalid magic number";
+    assert_eq!(refused(&|words| words[0] ^= 1), magic);
+    let kind = "unknown residual kind 7";
     assert_eq!(refused(&|words| words[1] |= 7 << 48), kind);
-    let sizes = "its sizes cannot be right";
+    let sizes = "its sizes are invalid";
     assert_eq!(refused(&|words| words.truncate(words.len() - 1)), sizes);
     assert_eq!(refused(&|words| words[4] |= 1 << 31), sizes);
     assert_eq!(refused(&|words| words[6] += 1), sizes);
-    let table = "its part table contradicts itself";
+    let table = "its part table is inconsistent";
     assert_eq!(refused(&|words| words[HEADER_SIZE_WORDS + 3] = 0), table);
     let size = 1_u64 << 32;
     for head in [1, 4] {
@@ -244,23 +248,23 @@ fn damage_is_refused() {
         assert_eq!(refused(&long), table);
     }
     let fence = HEADER_SIZE_WORDS + 3 * (words[4] as u32 as usize);
-    let fences = "the fences of its part table do not ascend";
+    let fences = "the fences of its part table are not in ascending order";
     assert_eq!(refused(&|words| words[fence] = u64::MAX), fences);
     // The first fence of the snapshot, as its part stores it.
     let first = part + PART_HEADER_SIZE_WORDS + MODEL_SIZE_WORDS * (words[part] >> 32) as usize;
     let first = refused(&|words| words[first] ^= 0xFF);
-    assert_eq!(first, "a part of it contradicts the part table");
-    let contradicts = "a part of it contradicts the part table";
+    assert_eq!(first, "a part contradicts the part table");
+    let contradicts = "a part contradicts the part table";
     let second = HEADER_SIZE_WORDS + 3;
     assert_eq!(refused(&|words| words[second] += 1), contradicts);
     let outside = refused(&|words| words[HEADER_SIZE_WORDS + 2] = 0);
-    assert!(outside.ends_with("leaves the pool"), "{outside}");
-    let cut_off = "a part of it is cut off";
+    assert!(outside.ends_with("is outside the pool"), "{outside}");
+    let cut_off = "a part is truncated";
     assert_eq!(refused(&|words| words[part + 4] &= 0xFFFF_FFFF), cut_off);
     assert_eq!(refused(&|words| words[part] ^= 1 << 63), sizes);
     assert_eq!(
         refused(&|words| words[part + 2] -= 1),
-        "its fences are cut off"
+        "its fences are truncated"
     );
     let header = "its models contradict its header";
     assert_eq!(refused(&|words| words[part] += 1), header);
@@ -269,14 +273,14 @@ fn damage_is_refused() {
     assert_eq!(neighbour, parts);
     let outside = refused(&|words| words[part + 7] = u64::MAX);
     assert!(
-        outside.contains("beside a part leaves the pool"),
+        outside.contains("beside a part is outside the pool"),
         "{outside}"
     );
     let first = part + PART_HEADER_SIZE_WORDS + 2;
-    let kind = "no kind of models has the number 9";
+    let kind = "unknown model kind 9";
     assert_eq!(refused(&|words| words[first] |= 9 << 56), kind);
     let outside = refused(&|words| words[first + 2] |= 0xFF << 56);
-    assert!(outside.ends_with("leaves the pool"), "{outside}");
+    assert!(outside.ends_with("is outside the pool"), "{outside}");
 }
 
 /// Promise: for every thinning of the heads, a head leads to each key and page: to the part that

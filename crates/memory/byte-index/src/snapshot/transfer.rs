@@ -137,7 +137,7 @@ async fn read_header<E: Endpoint>(
     let place = root.place();
     let damaged = |what: &str| damaged(table, root, what.to_owned());
     if layout.chunk_of(place).is_none() {
-        return Err(damaged("there is no chunk there"));
+        return Err(damaged("its address is not in a chunk of the pool"));
     }
     let words = read_words(endpoint, place.word_at(0), HEADER_SIZE_WORDS).await?;
     let header = Header::decode(&words).map_err(|what| damaged(&what))?;
@@ -153,7 +153,7 @@ async fn read_header<E: Endpoint>(
         layout.chunk_of(last).is_some()
     });
     if !is_inside {
-        return Err(damaged("its sizes cannot be right"));
+        return Err(damaged("its sizes are invalid"));
     }
     Ok((header, words))
 }

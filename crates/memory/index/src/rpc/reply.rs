@@ -80,13 +80,13 @@ pub enum Failure {
     #[error("the table has records")]
     NotEmpty,
     /// The node has no space for more records.
-    #[error("the memory node has no room for more records in its own memory")]
+    #[error("the memory node is out of space for more records in its own memory")]
     Full,
     /// The records of the load do not ascend, or some are missing.
     #[error("the records do not ascend, or some are missing")]
     Unsound,
     /// The pool has no space for another leaf.
-    #[error("the pool has no room for another leaf")]
+    #[error("the pool is out of space for another leaf")]
     PoolFull,
     /// The records of the table are in leaves, not in the node's own memory.
     #[error("the table's records are not in the memory node's own memory")]
@@ -111,7 +111,7 @@ impl Failure {
     pub(super) fn decode(head: u64, rest: Words<'_>) -> Result<Self, BadWords> {
         rest.end()?;
         let failure = Self::ALL.into_iter().find(|it| it.number() == head);
-        failure.ok_or(BadWords("a reply with an unknown failure"))
+        failure.ok_or(BadWords("unknown failure code"))
     }
 
     pub(super) fn number(self) -> u64 {
@@ -174,7 +174,7 @@ impl LookUpReply {
     fn read(mut words: Words<'_>, has_value: bool, count: usize) -> Result<Self, BadWords> {
         let found = has_value.then(|| words.next()).transpose()?;
         if words.clone().rest().len() != count {
-            return Err(BadWords("a reply that does not hold what it says"));
+            return Err(BadWords("its size does not match its count"));
         }
         let leaf = RemoteAddr::from_word(words.next()?);
         let kind = words.next()?;
@@ -187,14 +187,14 @@ impl LookUpReply {
             HEAD if number == 0 => {
                 let head = ModelHead::decode(&words.array()?);
                 words.end()?;
-                ModelNews::Head(head.ok_or(BadWords("models that are none"))?)
+                ModelNews::Head(head.ok_or(BadWords("invalid model head"))?)
             }
             SUB_MODEL => ModelNews::SubModel {
                 number,
                 record: words.array()?,
                 table: words.rest().collect(),
             },
-            _ => return Err(BadWords("a reply of an unknown form")),
+            _ => return Err(BadWords("unknown reply format")),
         };
         Ok(Self { found, leaf, news })
     }
@@ -242,7 +242,7 @@ impl WordReply {
         if head & 0xFFFF_FFFF == NODE_LOST {
             words.end()?;
             let node = u8::try_from(head >> 32);
-            let node = node.map_err(|_| BadWords("a reply with a node of no pool"))?;
+            let node = node.map_err(|_| BadWords("invalid node number"))?;
             return Ok(Self::NodeLost(NodeId(node)));
         }
         if head & 0xFF != 0 {
@@ -251,14 +251,14 @@ impl WordReply {
         let (shape, count) = (head >> 16 & 0xFFFF, (head >> 32) as usize);
         let has_value = head & HAS_VALUE != 0;
         if head & 0xFE00 != 0 || has_value && shape != FOUND && shape != LOOKED {
-            return Err(BadWords("a reply of an unknown form"));
+            return Err(BadWords("unknown reply format"));
         }
         let has_pairs = |words: &Words<'_>| {
             let there = words.clone().rest().len();
             if there == count.saturating_mul(2) {
                 Ok(())
             } else {
-                Err(BadWords("a reply that does not hold what it says"))
+                Err(BadWords("its size does not match its count"))
             }
         };
         match shape {
@@ -271,7 +271,7 @@ impl WordReply {
                 has_pairs(&words)?;
                 let pairs = pairs(words);
                 if pairs.clone().any(|(is_there, _)| is_there > 1) {
-                    return Err(BadWords("a reply of an unknown form"));
+                    return Err(BadWords("unknown reply format"));
                 }
                 let values = pairs.map(|(is_there, value)| (is_there == 1).then_some(value));
                 Ok(Self::Several(values.collect()))
@@ -289,7 +289,7 @@ impl WordReply {
                 words.end()?;
                 Ok(Self::Count(count))
             }
-            _ => Err(BadWords("a reply of an unknown form")),
+            _ => Err(BadWords("unknown reply format")),
         }
     }
 }

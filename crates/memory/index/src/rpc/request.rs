@@ -94,7 +94,7 @@ fn read_version(words: &mut Words<'_>) -> Result<ModelVersion, BadWords> {
 }
 
 fn read_u32(words: &mut Words<'_>) -> Result<u32, BadWords> {
-    u32::try_from(words.next()?).map_err(|_| BadWords("a request of an unknown form"))
+    u32::try_from(words.next()?).map_err(|_| BadWords("unknown request format"))
 }
 
 /// Message of a client to the memory node, about one table.
@@ -226,13 +226,13 @@ impl WordRequest {
         let has_place = flags & HAS_PLACE != 0;
         let is_known = head & 0xFFFF_FF00 == flags;
         if !is_known || has_values && !is_swap || has_place && !is_change {
-            return Err(BadWords("a request of an unknown form"));
+            return Err(BadWords("unknown request format"));
         }
         let request = match kind {
             1 => Self::Get(words.next()?),
             2 => {
                 if words.clone().rest().len() > MULTI_GET_COUNT_MAX {
-                    return Err(BadWords("a request for too many keys"));
+                    return Err(BadWords("too many keys"));
                 }
                 return Ok((table, Self::MultiGet(words.rest().collect())));
             }
@@ -264,7 +264,7 @@ impl WordRequest {
                 from: words.next()?,
                 limit: words.next()?.min(SCAN_COUNT_MAX),
             },
-            _ => return Err(BadWords("a request of an unknown kind")),
+            _ => return Err(BadWords("unknown request kind")),
         };
         words.end()?;
         Ok((table, request))
@@ -288,7 +288,7 @@ impl WordRequest {
         let load = words.next()?;
         let count = words.clone().rest().len();
         if count == 0 || !count.is_multiple_of(2) || count / 2 > LOAD_PART_COUNT_MAX {
-            return Err(BadWords("a part of a load that is none"));
+            return Err(BadWords("invalid size of a part of a load"));
         }
         let keys = words.clone().rest().step_by(2);
         let values = words.rest().skip(1).step_by(2);

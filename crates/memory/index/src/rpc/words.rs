@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-/// Reason why bytes are not a valid request or reply. The text completes "the peer sent ...".
+/// Reason why bytes are not a valid request or reply. The text completes "invalid request: ...".
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[error("{0}")]
 pub struct BadWords(pub(super) &'static str);
@@ -23,7 +23,7 @@ impl<'a> Words<'a> {
         if bytes.len().is_multiple_of(8) {
             Ok(Self(bytes))
         } else {
-            Err(BadWords("something that is not made of whole words"))
+            Err(BadWords("its size is not a multiple of 8 bytes"))
         }
     }
 
@@ -31,7 +31,7 @@ impl<'a> Words<'a> {
         let (word, rest) = self
             .0
             .split_first_chunk::<8>()
-            .ok_or(BadWords("something that ends too early"))?;
+            .ok_or(BadWords("it is truncated"))?;
         self.0 = rest;
         Ok(u64::from_le_bytes(*word))
     }
@@ -48,13 +48,13 @@ impl<'a> Words<'a> {
     /// Reads a string of `size_bytes` bytes, which zeros pad to whole words.
     pub(super) fn bytes(&mut self, size_bytes: usize) -> Result<&'a [u8], BadWords> {
         if size_bytes > self.0.len() {
-            return Err(BadWords("something that ends too early"));
+            return Err(BadWords("it is truncated"));
         }
         // The rest is whole words, so it includes the padding.
         let (padded, rest) = self.0.split_at(size_bytes.next_multiple_of(8));
         let (bytes, padding) = padded.split_at(size_bytes);
         if padding.iter().any(|byte| *byte != 0) {
-            return Err(BadWords("a string that does not end where it says"));
+            return Err(BadWords("the padding of a string is not zero"));
         }
         self.0 = rest;
         Ok(bytes)
@@ -78,7 +78,7 @@ impl<'a> Words<'a> {
         if self.0.is_empty() {
             Ok(())
         } else {
-            Err(BadWords("something that goes on behind its end"))
+            Err(BadWords("unexpected data after its end"))
         }
     }
 }

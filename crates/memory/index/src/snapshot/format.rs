@@ -85,21 +85,21 @@ impl SnapshotHeader {
     /// A description of the corruption.
     pub fn decode(words: &[u64]) -> Result<Self, String> {
         if words[0] != MAGIC {
-            return Err(format!("it starts with {:#018x}", words[0]));
+            return Err(format!("invalid magic number {:#018x}", words[0]));
         }
         if words[15] != u64::from(crc32c(&words[..15])) {
-            return Err("the checksum of its header does not match".to_owned());
+            return Err("checksum mismatch in its header".to_owned());
         }
         let in_range = (1..=COUNT_MAX).contains(&words[2])
             && (words[2]..=COUNT_MAX).contains(&words[3])
             && words[5] <= SHIFT_MAX;
         if !in_range {
-            return Err("its counts are impossible".to_owned());
+            return Err("a number in its header is out of range".to_owned());
         }
         let leaf_table_checksum = match words[7] {
             0 => None,
             word if word >> 32 == HAS_LEAF_TABLE >> 32 => Some(word as u32),
-            word => return Err(format!("its leaf table is described by {word:#018x}")),
+            word => return Err(format!("invalid leaf table descriptor {word:#018x}")),
         };
         Ok(Self {
             table: TableId((words[1] >> 32) as u32),
@@ -154,7 +154,7 @@ pub fn encode_model(model: &Model, generation: u16) -> [u64; MODEL_SIZE_WORDS] {
 /// A description of the corruption.
 pub fn decode_model(words: &[u64], generation: u16) -> Result<Model, String> {
     if words[7] != model_checksum(words, generation) {
-        return Err("the checksum of a model does not match".to_owned());
+        return Err("checksum mismatch in a model".to_owned());
     }
     let model = Model {
         first_key: words[0],
@@ -174,7 +174,7 @@ pub fn decode_model(words: &[u64], generation: u16) -> Result<Model, String> {
     if sound {
         Ok(model)
     } else {
-        Err("a model is impossible".to_owned())
+        Err("a number in a model is out of range".to_owned())
     }
 }
 

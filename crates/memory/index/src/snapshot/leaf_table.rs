@@ -38,7 +38,7 @@ pub(super) fn decode(
     models: &[Model],
 ) -> Result<Arc<[RemoteAddr]>, String> {
     if crc32c(words) != checksum {
-        return Err("the checksum of its leaf table does not match".to_owned());
+        return Err("checksum mismatch in its leaf table".to_owned());
     }
     let leaves: Arc<[RemoteAddr]> = words
         .iter()
@@ -48,7 +48,7 @@ pub(super) fn decode(
         .iter()
         .find(|leaf| !is_place(layout, geometry, **leaf))
     {
-        return Err(format!("its leaf table names {leaf}, which is no leaf"));
+        return Err(format!("its leaf table names {leaf}, which is not a leaf"));
     }
     let mut first = 0;
     for model in models {

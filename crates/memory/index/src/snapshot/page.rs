@@ -81,7 +81,7 @@ impl PageHead {
         if words == head.encode(generation, page) {
             Ok(head)
         } else {
-            Err(format!("the head of model page {page} does not match"))
+            Err(format!("the head of model page {page} is invalid"))
         }
     }
 }
@@ -117,7 +117,7 @@ pub fn decode_residual_page(
     generation: u16,
     page: u32,
 ) -> Result<impl Iterator<Item = i8>, String> {
-    let damaged = || format!("the checksum of residual page {page} does not match");
+    let damaged = || format!("checksum mismatch in residual page {page}");
     let (checksum, residuals) = words.split_last().ok_or_else(damaged)?;
     let mut covered = [0; RESIDUAL_PAGE_SIZE_WORDS];
     let covered = covered.get_mut(..words.len()).ok_or_else(damaged)?;

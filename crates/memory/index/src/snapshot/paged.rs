@@ -54,7 +54,7 @@ pub async fn read_paged<E: Endpoint>(
     let place = root.place();
     let header = read_header(endpoint, table, root).await?;
     if header.leaf_table_checksum.is_some() {
-        let what = "it has a leaf table, which no table has that is read by pages".to_owned();
+        let what = "it has a leaf table, which a table read by pages cannot have".to_owned();
         return Err(damage(place, table, what));
     }
     let piece = header.heads();

@@ -334,13 +334,13 @@ pub(super) fn decode_models(
         .collect::<Result<_, _>>()?;
     let is_outside = |model: &&Model| !is_inside(model, layout, geometry, is_listed);
     if let Some(model) = models.iter().find(is_outside) {
-        return Err(format!("the model at {} leaves the pool", model.base));
+        return Err(format!("the model at {} is outside the pool", model.base));
     }
     let mut pairs = models.windows(2);
     if pairs.all(|pair| pair[0].first_key < pair[1].first_key) {
         Ok(models)
     } else {
-        Err("its models do not ascend".to_owned())
+        Err("its models are not in ascending order".to_owned())
     }
 }
 

@@ -109,18 +109,18 @@ impl Head {
             is_compacted: words[COMPACTED_WORD] != 0,
         };
         if words[0] >> 48 != FORMAT {
-            return Err(format!("its head has format {}", words[0] >> 48));
+            return Err(format!("its head has unknown format {}", words[0] >> 48));
         }
         if words[0] as u32 != table.0 {
-            return Err(format!("its head is of table {}", words[0] as u32));
+            return Err(format!("its head belongs to table {}", words[0] as u32));
         }
         if words[3] & u64::from(u32::MAX) != head.checksum(words) {
-            return Err("its head's checksum is wrong".to_owned());
+            return Err("checksum mismatch in its head".to_owned());
         }
         let possible = ENTRY_COUNT_MIN..=ENTRY_COUNT_MAX as u32;
         if !possible.contains(&head.entry_count_max) {
             let count = head.entry_count_max;
-            return Err(format!("its nodes have up to {count} entries"));
+            return Err(format!("invalid maximum of {count} entries per node"));
         }
         Ok(head)
     }
@@ -146,7 +146,7 @@ pub async fn read_head<E: Endpoint>(
         IndexError::SnapshotDamaged(Box::new(SnapshotDamage { addr, table, what }))
     };
     if access.layout.chunk_of(addr).is_none() {
-        return Err(damaged("its root leads out of the pool".to_owned()));
+        return Err(damaged("its root is outside the pool".to_owned()));
     }
     let mut batch = Batch::new();
     let read = batch.read(addr.word_at(0), HEAD_SIZE_WORDS);
@@ -156,7 +156,7 @@ pub async fn read_head<E: Endpoint>(
     executed?;
     let head = Head::decode(addr, access.table, batch.words(read)).map_err(damaged)?;
     if head.generation != root.spare() {
-        let what = format!("its head is of load {}", head.generation);
+        let what = format!("its head belongs to load {}", head.generation);
         return Err(damaged(what));
     }
     Ok(head)

@@ -34,7 +34,7 @@ pub enum ModelCache {
 
 /// Error for a name that is not a [`ModelCache`].
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
-#[error("'{0}' is no part of XStore's models; there are 'all', 'models' and 'top'")]
+#[error("'{0}' is not a part of XStore's models; expected 'all', 'models' or 'top'")]
 pub struct UnknownModelCache(String);
 
 impl ModelCache {

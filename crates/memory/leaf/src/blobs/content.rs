@@ -26,8 +26,8 @@ pub struct Content<'a> {
 pub enum ContentError {
     /// The string is too long.
     #[error(
-        "a string of {size_bytes} bytes is too long for a value block, which holds \
-         {STRING_SIZE_BYTES_MAX} at the most; cut it into several records"
+        "a string of {size_bytes} bytes is too long for a value block, which holds at most \
+         {STRING_SIZE_BYTES_MAX} bytes; split it into several records"
     )]
     StringTooLong {
         /// Size of the string in bytes.
@@ -35,8 +35,8 @@ pub enum ContentError {
     },
     /// The locator is too long.
     #[error(
-        "a key of {size_bytes} bytes is too long; a value block names its page by one of \
-         {LOCATOR_SIZE_BYTES_MAX} at the most"
+        "a key of {size_bytes} bytes is too long; a value block names its page by a key of at most \
+         {LOCATOR_SIZE_BYTES_MAX} bytes"
     )]
     LocatorTooLong {
         /// Size of the locator in bytes.

@@ -22,7 +22,7 @@ pub enum BlockError {
     #[error(transparent)]
     Content(#[from] ContentError),
     /// No space for a string, even in several parts. All chunks claimed for it were given back.
-    #[error("no room on {node} for a value block of {asked_bytes} bytes: {source}")]
+    #[error("out of space on {node} for a value block of {asked_bytes} bytes: {source}")]
     Full {
         /// Node that is full.
         node: NodeId,
@@ -35,8 +35,8 @@ pub enum BlockError {
     /// corrupted.
     #[error(
         "a page of {table} refers to a string of {size_bytes} bytes in a value block at {pointer}, \
-         where there can be none; the page is damaged: save the records that can still be read, \
-         and drop the table"
+         which is not a valid place for one; the page is corrupted; save the records that can \
+         still be read, and drop the table"
     )]
     Impossible {
         /// Table of the page.

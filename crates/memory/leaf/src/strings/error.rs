@@ -11,22 +11,22 @@ use crate::strings::words::Reference;
 #[non_exhaustive]
 pub enum PageError {
     /// A string must be read first; not corruption.
-    #[error("a string of {0} was not read yet: read it, and ask again")]
+    #[error("the string of {0} has not been read yet; read it and retry")]
     Unread(Reference),
     /// The words are impossible in a page.
-    #[error("its words say what no page can say")]
+    #[error("its words are not a valid page")]
     Malformed,
     /// Keys are duplicate or outside the fences, or the fences are not in order.
     #[error("its keys and fences contradict each other")]
     Disorder,
     /// The link leads to a page that does not begin further right (LEAF-8).
-    #[error("its link to the right does not lead further right")]
+    #[error("its right link leads to a page that does not begin further right")]
     LinkToTheLeft,
     /// The right sibling begins at a fence whose bytes no key in the page begins with.
-    #[error("its right sibling begins where it has no key to end at")]
+    #[error("its right sibling begins at a fence that no key in the page begins with")]
     NoFence,
     /// No cut makes two pages that the records fit into.
-    #[error("there is no way to cut it into two pages")]
+    #[error("it cannot be split into two pages that its records fit into")]
     NoCut,
 }
 

@@ -19,7 +19,7 @@ pub enum LeafError {
     Pool(Box<PoolError>),
     /// The leaf is not locked, but its checksum does not match (LEAF-4).
     #[error(
-        "the leaf at {addr} of {table} is damaged: nobody holds its lock and its checksum does not \
+        "the leaf at {addr} of {table} is corrupted: it is not locked, and its checksum does not \
          match"
     )]
     Damaged {
@@ -30,7 +30,7 @@ pub enum LeafError {
     },
     /// Two leaves of the table contradict each other (LEAF-3, LEAF-6): the table is corrupted.
     #[error(
-        "the leaf at {addr} of {table} contradicts another leaf: {what}; the table is damaged: \
+        "the leaf at {addr} of {table} contradicts another leaf: {what}; the table is corrupted; \
          save the records that can still be read, and drop it"
     )]
     Contradiction {
@@ -43,7 +43,7 @@ pub enum LeafError {
     },
     /// Another operation of the session was interrupted or failed halfway. Operations that wait for
     /// a lock stop waiting, because that operation may hold it. Nothing was changed.
-    #[error("the session is closed: an operation on it was cancelled or failed half way")]
+    #[error("the session is closed: an operation on it was cancelled or failed midway")]
     SessionBroken,
     /// The leaf was retired without a successor.
     #[error("{table} was dropped")]
@@ -74,15 +74,19 @@ pub enum Contradiction {
 impl fmt::Display for Contradiction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::LinkToTheLeft => "its link to the right does not lead further right",
-            Self::LinkToInvalidAddress => "its link leads to where no leaf can be",
-            Self::KeyPassed => {
-                "links led to it that must not pass the key, and it lies behind the key"
+            Self::LinkToTheLeft => {
+                "its right link leads to a leaf that does not begin further right"
             }
-            Self::NothingFurtherLeft => "it says that the key is further left, where no leaf is",
-            Self::RetiredInCycle => "it is retired, and so are all leaves that it leads to",
+            Self::LinkToInvalidAddress => "its link leads to an address that cannot hold a leaf",
+            Self::KeyPassed => {
+                "links that must not pass the key led to it, but it lies after the key"
+            }
+            Self::NothingFurtherLeft => {
+                "the key should be further left, but no leaf further left is known"
+            }
+            Self::RetiredInCycle => "it is retired, and so are all leaves that its links lead to",
             Self::RetiredWithoutRetraining => {
-                "training knows it, and it is retired, though nobody retrains"
+                "it is a trained leaf and is retired, but the table is not retrained"
             }
         })
     }

@@ -4,7 +4,7 @@
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum StringModelError {
     /// The number of the alphabet is unknown.
-    #[error("no alphabet has the number {code}; the model is damaged, or of a newer version")]
+    #[error("unknown alphabet {code}; the model is corrupted, or a newer version has written it")]
     Alphabet {
         /// Number found.
         code: u8,
@@ -12,7 +12,7 @@ pub enum StringModelError {
     /// The prefix is longer than the fence that contains it.
     #[error(
         "a segment's prefix of {prefix_size} bytes is longer than its first fence of {fence_size} \
-         bytes; the model is damaged, load or train the table anew"
+         bytes; the model is corrupted; load or train the table again"
     )]
     Prefix {
         /// Size of the prefix in bytes.
@@ -22,8 +22,8 @@ pub enum StringModelError {
     },
     /// A number of the line cannot be the result of a training.
     #[error(
-        "a segment's {name} is {value}, which no training yields; the model is damaged, load or \
-         train the table anew"
+        "a segment's {name} is {value}, which is not a valid result of training; the model is \
+         corrupted; load or train the table again"
     )]
     Number {
         /// Name of the number.
@@ -33,8 +33,8 @@ pub enum StringModelError {
     },
     /// A front-coded fence is invalid after the fences before it.
     #[error(
-        "the front-coded fence of a segment's leaf {leaf} {what}; the model is damaged, load or \
-         train the table anew"
+        "the front-coded fence of a segment's leaf {leaf} {what}; the model is corrupted; \
+         load or train the table again"
     )]
     FrontCoded {
         /// Leaf of the segment; one more than the last represents data behind it.
@@ -43,12 +43,12 @@ pub enum StringModelError {
         what: &'static str,
     },
     /// The directory has no segments.
-    #[error("a directory needs a segment; train one over the table's leaves")]
+    #[error("a directory requires a segment; train one over the table's leaves")]
     NoSegment,
     /// The segments are not in order.
     #[error(
-        "segment {segment} does not begin behind the one before it; the directory is damaged, read \
-         it again or train the table anew"
+        "segment {segment} does not begin after the previous one; the directory is corrupted; read \
+         it again, or train the table again"
     )]
     Order {
         /// Index of the second one.
@@ -62,8 +62,8 @@ pub enum StringModelError {
     },
     /// The number of residuals does not match the segments.
     #[error(
-        "{actual} {what} came with segments that need {expected}; the directory is damaged, read \
-         it again or train the table anew"
+        "expected {expected} {what} for the segments, found {actual}; the directory is corrupted; \
+         read it again, or train the table again"
     )]
     Residuals {
         /// Kind of residuals.
@@ -74,7 +74,7 @@ pub enum StringModelError {
         actual: usize,
     },
     /// The unit of positions is finer than supported.
-    #[error("positions are counted in units of 2^-{shift} leaves, the finest unit is 2^-8")]
+    #[error("positions are counted in units of 2^-{shift} leaves; the finest unit is 2^-8")]
     Shift {
         /// Shift found.
         shift: u32,

@@ -291,23 +291,23 @@ fn check(first: &[u8], leaf_count: u32, bytes: &[u8]) -> Result<Box<[u32]>, Stri
     for leaf in 1..leaf_count {
         let is_restart = (leaf as usize - 1).is_multiple_of(RESTART_INTERVAL);
         let sizes = read_long_sizes(bytes, at);
-        let sizes = sizes.ok_or_else(|| wrong(leaf, "is cut off"))?;
+        let sizes = sizes.ok_or_else(|| wrong(leaf, "is truncated"))?;
         let suffix = bytes.get(sizes.suffix());
-        let suffix = suffix.ok_or_else(|| wrong(leaf, "is cut off"))?;
+        let suffix = suffix.ok_or_else(|| wrong(leaf, "is truncated"))?;
         if is_restart {
             if sizes.cut != 0 {
-                return Err(wrong(leaf, "shares bytes where reading begins"));
+                return Err(wrong(leaf, "cuts bytes at a restart point"));
             }
             if *suffix <= *before {
-                return Err(wrong(leaf, "is not above the one before it"));
+                return Err(wrong(leaf, "is not greater than the previous fence"));
             }
             before.clear();
             restarts.push(at as u32);
         } else {
             let shared = before.len().checked_sub(sizes.cut);
-            let shared = shared.ok_or_else(|| wrong(leaf, "shares less than nothing"))?;
+            let shared = shared.ok_or_else(|| wrong(leaf, "cuts more bytes than there are"))?;
             if suffix.is_empty() || before.get(shared) >= suffix.first() {
-                return Err(wrong(leaf, "is not above the one before it"));
+                return Err(wrong(leaf, "is not greater than the previous fence"));
             }
             before.truncate(shared);
         }
@@ -315,7 +315,7 @@ fn check(first: &[u8], leaf_count: u32, bytes: &[u8]) -> Result<Box<[u32]>, Stri
         at = sizes.suffix().end;
     }
     if at != bytes.len() {
-        return Err(wrong(leaf_count, "is more than there are leaves"));
+        return Err(wrong(leaf_count, "exceeds the number of leaves"));
     }
     Ok(restarts.into())
 }

@@ -380,7 +380,7 @@ mod tests {
             (
                 "\"rolex\"]",
                 "\"shermann\"]",
-                "'shermann' is no search layer",
+                "'shermann' is not a search layer",
             ),
             (
                 "layers = [\"learned\", \"rolex\", \"rf-tree\"",
@@ -395,7 +395,7 @@ mod tests {
             (
                 "over = \"fg\"",
                 "over = \"fgg\"",
-                "'fgg' is no search layer",
+                "'fgg' is not a search layer",
             ),
             ("fill_percent", "fill_per_cent", "fill_per_cent"),
             (

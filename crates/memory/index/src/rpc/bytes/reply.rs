@@ -28,7 +28,7 @@ const WAS_PRESENT: u64 = 1 << 9;
 
 const IS_THERE: u64 = 1 << 63;
 
-const UNKNOWN_FORM: BadWords = BadWords("a reply of an unknown form");
+const UNKNOWN_FORM: BadWords = BadWords("unknown reply format");
 
 /// Value, or its beginning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -192,7 +192,7 @@ fn read_found<'a>(words: &mut Words<'a>) -> Result<Option<FoundValue<'a>>, BadWo
     let (whole_size_bytes, here) = (word as u32, (word & !IS_THERE) >> 32);
     let is_size = whole_size_bytes as usize <= VALUE_SIZE_BYTES_MAX;
     if word & IS_THERE == 0 || !is_size || here > u64::from(whole_size_bytes) {
-        return Err(BadWords("a value that is none"));
+        return Err(BadWords("invalid value header"));
     }
     Ok(Some(FoundValue {
         here: words.bytes(here as usize)?,
@@ -205,7 +205,7 @@ fn is_cut(found: Option<FoundValue<'_>>) -> bool {
     found.is_some_and(|found| !found.is_whole())
 }
 
-const CUT_TOO_EARLY: BadWords = BadWords("a reply that goes on behind a part of a value");
+const CUT_TOO_EARLY: BadWords = BadWords("unexpected data after a partial value");
 
 fn read_values<'a>(words: &mut Words<'a>, count: usize) -> Result<ByteReply<'a>, BadWords> {
     let mut values = Vec::new();
@@ -231,9 +231,9 @@ fn read_records<'a>(
         }
         let size = usize::try_from(words.next()?).ok();
         let size = size.filter(|size| *size <= KEY_SIZE_BYTES_MAX);
-        let key = words.bytes(size.ok_or(BadWords("a key that is too long"))?)?;
+        let key = words.bytes(size.ok_or(BadWords("a key is too long"))?)?;
         let value = read_found(words)?;
-        records.push((key, value.ok_or(BadWords("a record without a value"))?));
+        records.push((key, value.ok_or(BadWords("a record has no value"))?));
     }
     Ok(ByteReply::Records { records, is_end })
 }

@@ -58,7 +58,7 @@ const SCAN_FLAGS: u64 = HAS_END | DESCENDS | OF_KEYS;
 
 const STAGED: u64 = 1 << 63;
 
-const UNKNOWN_FORM: BadWords = BadWords("a request of an unknown form");
+const UNKNOWN_FORM: BadWords = BadWords("unknown request format");
 
 /// Head of every request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -278,7 +278,7 @@ impl<'a> ByteRequest<'a> {
     /// The bytes are not a valid request about byte strings.
     pub fn decode(bytes: &'a [u8]) -> Result<(RequestHead, Self), BadWords> {
         if bytes.len() > MESSAGE_SIZE_BYTES_MAX {
-            return Err(BadWords("a request that is too long"));
+            return Err(BadWords("the request is too long"));
         }
         let mut words = Words::new(bytes)?;
         let first = words.next()?;
@@ -314,7 +314,7 @@ impl<'a> ByteRequest<'a> {
             FORGET => Self::Forget {
                 number: words.next()?,
             },
-            _ => return Err(BadWords("a request of an unknown kind")),
+            _ => return Err(BadWords("unknown request kind")),
         };
         words.end()?;
         Ok((head, request))
@@ -365,7 +365,7 @@ fn read_room(words: &mut Words<'_>, number: u64) -> Result<(ReplyRoom, u32), Bad
     let word = words.next()?;
     let size_bytes = word as u32;
     if size_bytes as usize > MESSAGE_SIZE_BYTES_MAX {
-        return Err(BadWords("a request for a reply that is too long"));
+        return Err(BadWords("the requested reply is too long"));
     }
     Ok((ReplyRoom { number, size_bytes }, (word >> 32) as u32))
 }
@@ -376,7 +376,7 @@ fn read_string<'a>(
     size_max: usize,
 ) -> Result<&'a [u8], BadWords> {
     let size = usize::try_from(size).ok().filter(|size| *size <= size_max);
-    words.bytes(size.ok_or(BadWords("a string that is too long"))?)
+    words.bytes(size.ok_or(BadWords("a string is too long"))?)
 }
 
 fn read_key<'a>(words: &mut Words<'a>) -> Result<&'a [u8], BadWords> {
@@ -399,7 +399,7 @@ fn read_get<'a>(words: &mut Words<'a>) -> Result<ByteRequest<'a>, BadWords> {
     let number = words.next()?;
     let (room, count) = read_room(words, number)?;
     if count == 0 {
-        return Err(BadWords("a request for no keys"));
+        return Err(BadWords("no keys requested"));
     }
     let mut keys = Vec::new();
     // Each key takes words of the message, so the loop ends with it, whatever the count is.
@@ -467,7 +467,7 @@ fn read_stage<'a>(words: &mut Words<'a>) -> Result<ByteRequest<'a>, BadWords> {
         .checked_add(part.len() as u32)
         .is_some_and(|end| end <= whole_size_bytes);
     if part.is_empty() || !is_inside || whole_size_bytes as usize > VALUE_SIZE_BYTES_MAX {
-        return Err(BadWords("a part of a value that is none"));
+        return Err(BadWords("invalid size or offset of a part of a value"));
     }
     Ok(ByteRequest::Stage {
         number,
@@ -483,12 +483,12 @@ fn read_load_part(mut words: Words<'_>) -> Result<ByteRequest<'_>, BadWords> {
     while !words.is_empty() {
         let key = read_key(&mut words)?;
         if records.last().is_some_and(|(last, _)| *last >= key) {
-            return Err(BadWords("a part of a load that does not ascend"));
+            return Err(BadWords("the keys of a part of a load do not ascend"));
         }
         records.push((key, read_sent(&mut words)?));
     }
     if records.is_empty() {
-        return Err(BadWords("a part of a load that is none"));
+        return Err(BadWords("a part of a load has no records"));
     }
     Ok(ByteRequest::LoadPart { number, records })
 }

@@ -190,27 +190,27 @@ fn parts_are_checked() {
             other => panic!("{other}"),
         }
     };
-    let not_above = "is not above the one before it";
+    let not_above = "is not greater than the previous fence";
     assert_eq!(entries(b"\x01a\x02bc\x21b"), (3, not_above));
     assert_eq!(entries(b"\x01a\x02bc\x20"), (3, not_above));
     assert_eq!(entries(b"\x00\x02bc\x21d"), (1, not_above));
     assert_eq!(
         entries(b"\x01a\x02bc\x41d"),
-        (3, "shares less than nothing")
+        (3, "cuts more bytes than there are")
     );
     assert_eq!(
         entries(b"\x11a\x02bc\x21d"),
-        (1, "shares bytes where reading begins")
+        (1, "cuts bytes at a restart point")
     );
-    assert_eq!(entries(b"\x01a\x02bc\x22d"), (3, "is cut off"));
-    assert_eq!(entries(b"\x01a\x02bc"), (3, "is cut off"));
+    assert_eq!(entries(b"\x01a\x02bc\x22d"), (3, "is truncated"));
+    assert_eq!(entries(b"\x01a\x02bc"), (3, "is truncated"));
     assert_eq!(
         entries(b"\x01a\x0f\xff\xff\xff\xff\xff\xff"),
-        (2, "is cut off")
+        (2, "is truncated")
     );
     assert_eq!(
         entries(b"\x01a\x02bc\x21d\x01e"),
-        (4, "is more than there are leaves")
+        (4, "exceeds the number of leaves")
     );
     assert!(matches!(
         refused(&|parts| parts.prefix_size = 2),
