@@ -57,7 +57,7 @@ impl BrokenReplicas {
         let copy = match place.copy() {
             Ok(copy) => copy,
             Err(error) => {
-                tracing::error!(%error, "the local copy of {region} cannot serve the region alone");
+                tracing::error!(%error, "cannot use the local copy to recover {region}");
                 if !is_corruption(&error) {
                     // A temporary error is retried after the region's back-off.
                     self.note(region);

@@ -325,7 +325,7 @@ pub(crate) fn read_small(
     });
     match read {
         Ok(size_bytes) if size_bytes as u64 > SMALL_SIZE_BYTES_MAX => Err(damaged(format!(
-            "it has more than {SMALL_SIZE_BYTES_MAX} bytes"
+            "the file is larger than {SMALL_SIZE_BYTES_MAX} bytes"
         ))),
         Ok(_) => Ok(Some(bytes)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),

@@ -99,7 +99,7 @@ pub enum ServerError {
     #[error(
         "{} {}", path.display(),
         found.map_or_else(
-            || "does not name a cluster".to_owned(),
+            || "does not name a cluster; the file was kept but not used".to_owned(),
             |it| format!(
                 "belongs to {it}, but this server belongs to {own}; the file was kept but not used"
             )
@@ -129,7 +129,7 @@ pub enum ServerError {
     #[error("{0}")]
     NoCopy(&'static str),
     /// The operating system provides no more threads or memory.
-    #[error("cannot allocate a {what}: {source}")]
+    #[error("cannot obtain a {what} from the operating system: {source}")]
     NoResource {
         /// The missing resource.
         what: &'static str,

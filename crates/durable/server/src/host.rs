@@ -234,7 +234,7 @@ impl RegionHost for Host {
         }
         for (_, thread) in self.closing.drain(..) {
             if thread.join().is_err() {
-                tracing::error!("the thread of a replica panicked");
+                tracing::error!("a replica thread panicked");
             }
         }
         self.guard = None;
@@ -346,7 +346,7 @@ impl RegionHost for Host {
                 let (context, region) = (Arc::clone(&self.context), *region);
                 let thread = std::thread::Builder::new().name(format!("abandon-{}", child.0));
                 if let Err(error) = thread.spawn(move || split.abandon(&context, region)) {
-                    tracing::warn!(%error, "cannot abandon a split; backups keep its data");
+                    tracing::warn!(%error, "cannot start a thread; backups keep a split's data");
                 }
             }
         }
@@ -380,7 +380,7 @@ impl RegionHost for Host {
                 // A replica whose thread has panicked does nothing any more.
                 failure: shown.failure.or_else(|| {
                     let is_over = open.thread.is_finished();
-                    is_over.then(|| "the thread has ended".to_owned().into())
+                    is_over.then(|| "the replica thread ended unexpectedly".to_owned().into())
                 }),
                 waits_for_space: shown.waits_for_space,
                 fault: shown.fault,
@@ -443,7 +443,7 @@ impl RegionHost for Host {
         match removing {
             Ok(thread) => self.closing.push((id, thread)),
             Err(error) => {
-                tracing::warn!(%error, "cannot remove an unneeded copy from the disk");
+                tracing::warn!(%error, "cannot start a thread to remove an unneeded copy");
             }
         }
     }

@@ -77,6 +77,6 @@ impl Default for OpenStorage {
 
 impl fmt::Debug for OpenStorage {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("a way to open directories")
+        formatter.write_str("OpenStorage")
     }
 }

@@ -408,7 +408,7 @@ fn scan(served: &ServedRegion, body: &Body<'_>, out: &mut Vec<u8>) -> Result<(),
         keys_only,
     } = body
     else {
-        unreachable!("who calls it has looked");
+        unreachable!("the caller passes only scans");
     };
     reply::begin(out);
     let Some(range) = clamp(served, lower, *upper) else {

@@ -92,12 +92,12 @@ fn note_moved((from, to): (&Path, &Path), cluster: ClusterId, how: &str) {
     };
     let bytes = serde_json::to_vec(&note).expect("it is a plain value");
     if let Err(error) = write_whole(&to.join(NOTE), &bytes) {
-        tracing::warn!(%error, "cannot write the note of a directory that was moved aside");
+        tracing::warn!(%error, "cannot write the `ORPHAN` note of a moved directory");
     }
     let (from, to) = (from.display(), to.display());
     tracing::error!(
-        "moved {from} to {to}: {how}. It may be the only copy of its data; do not delete it while \
-         a region is not served"
+        "moved {from} to {to}: {how}; it may be the only copy of its data; do not delete it until \
+         every region is served"
     );
 }
 
@@ -166,7 +166,7 @@ impl Orphans {
 
 fn how(note: &Path) -> String {
     let read = read_small(note, REMEDY).map_err(|error| error.to_string());
-    let read = read.and_then(|bytes| bytes.ok_or_else(|| "it is missing".to_owned()));
+    let read = read.and_then(|bytes| bytes.ok_or_else(|| "the file is missing".to_owned()));
     let decoded = read.and_then(|bytes| decode(&bytes));
     match decoded {
         Ok(note) => note.how,
@@ -249,7 +249,7 @@ mod tests {
         let found = list_if_due();
         assert_eq!(found.len(), ORPHAN_COUNT_MAX);
         assert!(
-            found[0].how.contains("it has more than"),
+            found[0].how.contains("the file is larger than"),
             "{}",
             found[0].how
         );

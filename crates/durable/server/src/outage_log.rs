@@ -86,7 +86,7 @@ impl fmt::Display for OutageMessage {
                 failure_count,
             } => write!(
                 formatter,
-                "the coordinator is reachable again after {} s and {}",
+                "the coordinator is reachable again after {} s ({})",
                 time.as_secs(),
                 failures(failure_count)
             ),
@@ -266,7 +266,7 @@ mod tests {
             .expect("both are answered");
         assert_eq!(
             back.to_string(),
-            "the coordinator is reachable again after 120 s and 720 failures"
+            "the coordinator is reachable again after 120 s (720 failures)"
         );
         assert_eq!(outage_log.judge("agent", Ok(()), true, now), None);
     }

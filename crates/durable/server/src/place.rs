@@ -50,15 +50,14 @@ const BEGUN: &str = "BEGUN";
 const BEGUN_NEW: &str = "BEGUN.new";
 const BEGUN_VERSION: u32 = 1;
 const REMOVED: &str = "removed-";
-const OTHER_TABLE: &str = "it belongs to another table, whose number was reused after the \
-                           coordinator had lost its record";
-const NOT_VERIFIED: &str = "it was written by a version that could omit log segments from \
-                            other replicas, which are not verified yet; it may contain data \
-                            that they lack";
+const OTHER_TABLE: &str = "it belongs to another table with the same number; the \
+                           coordinator lost the record of that table and reused the number";
+const NOT_VERIFIED: &str = "the version that wrote it could omit log segments from other \
+                            replicas, and those are not verified yet; it may contain data that \
+                            they lack";
 /// Remedy for a missing or damaged part of a copy.
-const RESTORE: &str = "restore it from a copy; or, if other replicas of the region are \
-                       complete, remove the directory of this replica (without a complete other \
-                       replica, that loses the data)";
+const RESTORE: &str = "restore it from a copy, or remove the directory of this replica \
+                       if another replica of the region is complete (otherwise, the data are lost)";
 
 /// Content of `REPLICA`: the copy in force, the newest epoch at which it was opened, and whether it
 /// was verified.
@@ -378,8 +377,8 @@ impl ReplicaStore {
         };
         let bytes = serde_json::to_vec(&note).expect("it is a plain value");
         let data = self.data(note.generation);
-        let how = "a copy filled from a corrupted log has replaced it; it may contain data that \
-                   the replacement lacks";
+        let how = "it was replaced by a copy of a corrupted log; it may contain data that the \
+                   replacement lacks";
         move_copy_aside((&self.path, &data), (self.cluster, how), (NOTE, &bytes)).map(drop)
     }
 

@@ -38,8 +38,8 @@ const LEGACY_VERSION: u32 = 1;
 const SIZE_BYTES: usize = 256;
 /// Interval between two writes of newer revisions, and before a retry.
 const INTERVAL: Duration = Duration::from_secs(1);
-const REMEDY: &str = "restore it from a copy; or, if the coordinator certainly has its \
-                      newest data, remove it";
+const REMEDY: &str = "restore it from a copy, or remove it if the coordinator has its \
+                      newest data for certain";
 
 /// Content of `SEEN`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -297,7 +297,7 @@ impl SeenWriter {
             Ok(()) => {
                 lock(&self.shared).kept = Some(seen);
                 if self.failure.take().is_some() {
-                    tracing::info!("recording the coordinator's state works again");
+                    tracing::info!("the coordinator's state is recorded again");
                 }
             }
             Err(error) => self.warn_once(&error),

@@ -423,7 +423,7 @@ impl RegionServer {
         self.is_over.store(true, Ordering::Release);
         for thread in self.threads.drain(..) {
             if thread.join().is_err() {
-                tracing::error!("a thread of the server panicked");
+                tracing::error!("a server thread panicked");
             }
         }
         self.dispatcher = None;

@@ -83,7 +83,7 @@ pub(crate) fn copies(
     let found = match found(regions) {
         Ok(found) => found,
         Err(error) => {
-            tracing::error!(%error, "cannot list the copies on this disk; none is reported");
+            tracing::error!(%error, "cannot list the copies on this disk; reporting none");
             return disk;
         }
     };
@@ -95,7 +95,7 @@ pub(crate) fn copies(
             Ok(None) | Err(ServerError::OtherClusterFile { .. }) => {
                 let lacks_note = place.lacks_note();
                 if let Err(error) = place.remove() {
-                    tracing::warn!(%error, "cannot remove the remains of a replica");
+                    tracing::warn!(%error, "cannot remove leftover files of a replica");
                 }
                 // Treated like a damaged note (CONTROL-18).
                 disk.unusable.extend(lacks_note.then(|| UnusableCopy {
@@ -106,7 +106,7 @@ pub(crate) fn copies(
                 }));
             }
             Err(error) => {
-                tracing::error!(%error, "a copy of {} cannot be used", id.0);
+                tracing::error!(%error, "cannot use the local copy of {}", id.0);
                 disk.unusable.push(UnusableCopy {
                     region: id.0,
                     replica: id.1,

@@ -286,7 +286,7 @@ impl Actor {
                     return Ok(());
                 }
                 let ActorState::Primary(primary) = &mut self.state else {
-                    unreachable!("it became one");
+                    unreachable!("the replica has become primary");
                 };
                 if has_other {
                     // Before its links, and those of the other replica, check it.
@@ -306,7 +306,8 @@ impl Actor {
         let mut shown = self.replica.show();
         shown.epoch = Some(order.epoch);
         if std::mem::take(&mut shown.waits_for_space) {
-            tracing::info!("{} has free space again and continues", self.replica.region);
+            let region = self.replica.region;
+            tracing::info!("the disk has free space again; {region} continues");
         }
         Ok(())
     }
@@ -403,7 +404,7 @@ impl Actor {
                 // A damaged copy was not reported, and must not be replaced by an empty one
                 // (CONTROL-18).
                 if self.place.note()?.is_some() {
-                    return no_copy("the copy on this disk cannot be used, and is kept");
+                    return no_copy("the copy on this disk is unusable; it was not replaced");
                 }
                 self.place.make()?;
                 let generation = self.place.clear_but(None)?;
@@ -437,7 +438,7 @@ impl Actor {
                 })
             }
             Source::Split(_) => no_copy("the region was not prepared on this server"),
-            Source::Primary(_) => no_copy("a primary cannot be a backup"),
+            Source::Primary(_) => no_copy("a primary cannot copy its data from another one"),
         }
     }
 
@@ -530,7 +531,7 @@ impl Actor {
                 Ok(reply)
             }
             PeerRequest::Prepare { .. } | PeerRequest::Abandon { .. } => {
-                unreachable!("they were answered")
+                unreachable!("these requests were refused above")
             }
         }
     }

@@ -198,7 +198,7 @@ impl BackupReplica {
             .filter(|it| it.attachment == attachment)
         else {
             return Ok(PeerReply::Refused(
-                "the copy was replaced by a newer one, or has ended".to_owned(),
+                "the copy was canceled, or replaced by a newer one".to_owned(),
             ));
         };
         let status = attached.backup.status().map_err(ServerError::from)?;

@@ -350,7 +350,7 @@ impl FillWork {
                 }
             }
             Ok((other, _)) => {
-                return FillOutcome::Failed(format!("unexpected reply: {other}"));
+                return FillOutcome::Failed(format!("invalid reply from {}: {other}", self.server));
             }
         };
         let filled = self.fill(&client, slot_count, &theirs).and_then(|damage| {
@@ -400,7 +400,7 @@ impl FillWork {
             ..TcpConnectOptions::default()
         };
         let client = TcpClient::connect(&address.to_string(), &options);
-        let failed = |error| format!("{error} (all servers need the same secrets)");
+        let failed = |error| format!("{error} (all servers must have the same secrets)");
         Ok(Arc::new(client.map_err(failed)?))
     }
 

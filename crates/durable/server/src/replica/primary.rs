@@ -324,7 +324,7 @@ impl PrimaryReplica {
         match engine.record_durable_end() {
             // Recovery does not need the edit; it is retried.
             Err(error) if error.is_out_of_space() => {
-                tracing::debug!(%error, "out of space to record the durable end of a log");
+                tracing::debug!(%error, "disk full: cannot record the durable end of a log");
             }
             Err(error) => drop(self.served.note_engine(&error)),
             Ok(()) => {}

@@ -8,7 +8,7 @@ use thiserror::Error;
 pub struct BadWords(pub(super) &'static str);
 
 impl BadWords {
-    /// Returns the description of what was sent.
+    /// Returns the text of the reason.
     pub fn text(self) -> &'static str {
         self.0
     }
