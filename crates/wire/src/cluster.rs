@@ -27,7 +27,7 @@ impl fmt::Display for ClusterTag {
 }
 
 /// Formats a cluster, or its absence, for an error.
-pub(crate) fn shown(cluster: Option<ClusterTag>) -> String {
+pub(crate) fn name_of(cluster: Option<ClusterTag>) -> String {
     cluster.map_or_else(|| "no cluster".to_owned(), |it| it.to_string())
 }
 

@@ -94,7 +94,7 @@ impl Connection {
         };
         prepare(&socket).map_err(failed)?;
         let expected = options.membership.cluster();
-        let admitted = greet(&socket, &key, (address, expected), options.connect_timeout)?;
+        let admitted = greet(&socket, &key, address, expected, options.connect_timeout)?;
         set_read_time(&socket, options.answer_timeout).map_err(failed)?;
         set_write_time(&socket, options.answer_timeout).map_err(failed)?;
         Ok(Self {
@@ -133,8 +133,8 @@ impl Connection {
             return false;
         }
         let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
-        let seen = rustix::net::recv(&self.socket, &mut [0; 1], flags);
-        matches!(seen, Err(Errno::AGAIN | Errno::INTR))
+        let peeked = rustix::net::recv(&self.socket, &mut [0; 1], flags);
+        matches!(peeked, Err(Errno::AGAIN | Errno::INTR))
     }
 
     /// Sends a request and returns its reply, which is borrowed until the next call. Costs one
@@ -280,12 +280,12 @@ impl Connection {
 
 /// Reads the secret that a listener on loopback has stored for its user's programs.
 fn local_secret(address: &str, peer: SocketAddr) -> Result<Secret, WireError> {
-    let found = find_local_secret(PROTOCOL, peer.ip(), peer.port());
-    let found = found.map_err(|source| WireError::SecretFile {
+    let secret = find_local_secret(PROTOCOL, peer.ip(), peer.port());
+    let secret = secret.map_err(|source| WireError::SecretFile {
         address: address.to_owned(),
         source,
     })?;
-    found.ok_or_else(|| WireError::NoSecret {
+    secret.ok_or_else(|| WireError::NoSecret {
         address: address.to_owned(),
     })
 }

@@ -12,7 +12,7 @@ const UNAUTHENTICATED_COUNT_MAX: usize = 256;
 pub(crate) struct ConnectionTable {
     count_max: usize,
     state: Mutex<ConnectionTableState>,
-    left: Condvar,
+    released: Condvar,
 }
 
 #[derive(Debug, Default)]
@@ -45,7 +45,7 @@ impl ConnectionTable {
         Self {
             count_max,
             state: Mutex::default(),
-            left: Condvar::new(),
+            released: Condvar::new(),
         }
     }
 
@@ -106,7 +106,7 @@ impl ConnectionTable {
     pub(crate) fn wait_for_all(&self) {
         let mut state = self.lock();
         while state.taken_count > 0 {
-            let waited = self.left.wait(state);
+            let waited = self.released.wait(state);
             state = waited.unwrap_or_else(PoisonError::into_inner);
         }
     }
@@ -150,7 +150,7 @@ impl Drop for ConnectionSlot {
         let mut state = self.connection_table.lock();
         state.connections.remove(&self.number);
         state.taken_count -= 1;
-        self.connection_table.left.notify_all();
+        self.connection_table.released.notify_all();
     }
 }
 
@@ -179,8 +179,8 @@ mod tests {
         let connection_table = Arc::new(ConnectionTable::new(4));
         let socket = socket();
         let take = |host| connection_table.take(&socket, peer(host));
-        let (kept, other) = (take(1).expect("room"), take(2).expect("room"));
-        assert!(kept.keep());
+        let (first, other) = (take(1).expect("room"), take(2).expect("room"));
+        assert!(first.keep());
         let (old, new) = (take(1).expect("room"), take(1).expect("room"));
         let third = take(3).expect("the place of the old one of 1");
         assert!(!old.keep());
@@ -192,11 +192,11 @@ mod tests {
         drop(new);
         let again = take(4).expect("one has gone");
         assert!(
-            kept.keep() && other.keep() && third.keep(),
+            first.keep() && other.keep() && third.keep(),
             "nobody else has"
         );
         connection_table.stop();
-        drop(kept);
+        drop(first);
         assert!(take(5).is_none(), "it has stopped");
         drop((other, third, again));
         connection_table.wait_for_all();

@@ -8,7 +8,7 @@ use std::time::Duration;
 use farleaf_fabric::tcp::{Rights, SecretError};
 use thiserror::Error;
 
-use crate::cluster::{ClusterTag, shown};
+use crate::cluster::{ClusterTag, name_of};
 use crate::greeting::WIRE_VERSION;
 
 /// Error of a listener or a connection.
@@ -104,7 +104,7 @@ pub enum WireError {
     #[error(
         "{address} uses version {theirs} of the wire protocol, and this program uses version \
          {WIRE_VERSION}; run the same version on both sides{}",
-        said.as_ref().map_or(String::new(), |it| format!(" (it replied: {it})"))
+        reason.as_ref().map_or(String::new(), |it| format!(" (it replied: {it})"))
     )]
     Version {
         /// Address of the server.
@@ -112,7 +112,7 @@ pub enum WireError {
         /// Version of the server.
         theirs: u16,
         /// Reason that the server gave for closing the connection, if any.
-        said: Option<String>,
+        reason: Option<String>,
     },
     /// The server rejects the client.
     #[error("{address} refused the connection: {reason}")]
@@ -135,7 +135,7 @@ pub enum WireError {
     #[error(
         "{address} belongs to {}, expected {expected}: the server's directory was lost or \
          replaced, or the address is wrong; restore the directory and restart the server, or use \
-         the right address", shown(*found)
+         the right address", name_of(*found)
     )]
     OtherCluster {
         /// Address of the server.

@@ -23,6 +23,8 @@
 //! Integers are little-endian, and unused bytes are 0. The magic, the version and the text of a
 //! refusal have the same position in all future versions.
 
+use farleaf_base::foreign_protocol::ForeignProtocol;
+
 use crate::cluster::ClusterTag;
 
 /// Version of the protocol; both sides must have the same.
@@ -67,8 +69,10 @@ pub(crate) enum Greeting {
 pub(crate) enum GreetingError {
     /// The peer speaks another protocol; its first bytes.
     Foreign(String),
+    /// The peer sent a request of a protocol that has a readable answer.
+    OtherProtocol(ForeignProtocol),
     /// The message has another version; with its text, if it is a refusal.
-    Version { theirs: u16, said: Option<String> },
+    Version { theirs: u16, reason: Option<String> },
     /// Text that completes "the peer sent ...".
     Malformed(&'static str),
 }
@@ -117,8 +121,8 @@ impl Greeting {
         token.copy_from_slice(&message[16..TEXT_START_BYTES]);
         let theirs = u16::from_le_bytes([message[6], message[7]]);
         if theirs != WIRE_VERSION {
-            let said = (number == 0).then(|| text_of(message, value)).flatten();
-            return Err(GreetingError::Version { theirs, said });
+            let reason = (number == 0).then(|| text_of(message, value)).flatten();
+            return Err(GreetingError::Version { theirs, reason });
         }
         Ok(match number {
             0 => Self::Refusal(
@@ -228,9 +232,9 @@ mod tests {
         assert_eq!(error, GreetingError::Foreign("GET / HT".to_owned()));
         let mut other = Greeting::Refusal("too\x1b old".to_owned()).encode();
         other[6] = 9;
-        let said = Some("too old".to_owned());
+        let reason = Some("too old".to_owned());
         let error = Greeting::decode(&other).expect_err("another version");
-        assert_eq!(error, GreetingError::Version { theirs: 9, said });
+        assert_eq!(error, GreetingError::Version { theirs: 9, reason });
         let mut unknown = Greeting::Proof([0; 32]).encode();
         unknown[8] = 77;
         assert!(matches!(

@@ -1,9 +1,10 @@
 //! Greeting: the sequence of messages, and the proofs.
 
 use std::io::{self, Read, Write};
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 use std::time::{Duration, Instant};
 
+use farleaf_base::foreign_protocol::{ForeignProtocol, PortKind};
 use farleaf_fabric::tcp::{ProtocolKey, Secret, fill_randomly};
 
 use crate::cluster::{ClusterTag, Membership};
@@ -17,6 +18,10 @@ pub(crate) const PROTOCOL: &str = "wire";
 const GREETING_TIME_MAX: Duration = Duration::from_secs(5);
 /// Delay before a wrong proof is answered.
 const WRONG_PROOF_DELAY: Duration = Duration::from_secs(1);
+/// Longest time, and most reads, for the rest of a request of another protocol.
+const DRAIN_TIME_MAX: Duration = Duration::from_secs(1);
+const DRAIN_READ_COUNT_MAX: u32 = 64;
+const DRAIN_SIZE_BYTES: usize = 1024;
 
 const CLIENT: &[u8] = b"farleaf wire client";
 const SERVER: &[u8] = b"farleaf wire server";
@@ -53,6 +58,9 @@ fn receive_message(
             Err(error) if is_timeout(&error) => return Err(io::ErrorKind::TimedOut.into()),
             Err(error) => return Err(error),
         }
+        if let Some(protocol) = ForeignProtocol::detect(&message[..filled_bytes]) {
+            return Ok(Err(GreetingError::OtherProtocol(protocol)));
+        }
         if filled_bytes >= 8
             && let Err(foreign @ GreetingError::Foreign(_)) = Greeting::decode(&message)
         {
@@ -87,7 +95,8 @@ pub(crate) struct ServerInfo {
 pub(crate) fn greet(
     socket: &TcpStream,
     key: &ProtocolKey,
-    (address, expected): (&str, Option<ClusterTag>),
+    address: &str,
+    expected: Option<ClusterTag>,
     time: Duration,
 ) -> Result<ServerInfo, WireError> {
     let until = Instant::now() + time;
@@ -106,9 +115,9 @@ pub(crate) fn greet(
     };
     // Reads even if writing failed: a server that rejects the client at once sends a reason without
     // reading the hello.
-    let said = send_message(socket, &hello);
-    let heard = receive_message(socket, until).map_err(broken)?;
-    let (challenge, greeting) = interpret_message(heard, address)?;
+    let sent = send_message(socket, &hello);
+    let received = receive_message(socket, until).map_err(broken)?;
+    let (challenge, greeting) = interpret_message(received, address)?;
     let Greeting::Challenge {
         request_size_bytes_max,
         cluster,
@@ -117,11 +126,11 @@ pub(crate) fn greet(
     else {
         return Err(out_of_order(address));
     };
-    let hello = said.map_err(broken)?;
+    let hello = sent.map_err(broken)?;
     let proof = key.prove(&[CLIENT, &hello, &challenge]);
     send_message(socket, &Greeting::Proof(proof)).map_err(broken)?;
-    let heard = receive_message(socket, until).map_err(broken)?;
-    let (label, proof) = match interpret_message(heard, address)?.1 {
+    let received = receive_message(socket, until).map_err(broken)?;
+    let (label, proof) = match interpret_message(received, address)?.1 {
         Greeting::Welcome(proof) => (SERVER, proof),
         Greeting::OtherCluster(proof) => (OTHER, proof),
         _ => return Err(out_of_order(address)),
@@ -146,37 +155,39 @@ pub(crate) fn greet(
     }
 }
 
+fn failed(address: &str, how: String) -> WireError {
+    let address = address.to_owned();
+    WireError::Greeting { address, how }
+}
+
 fn out_of_order(address: &str) -> WireError {
-    WireError::Greeting {
-        address: address.to_owned(),
-        how: "it sent a message out of order".to_owned(),
-    }
+    failed(address, "it sent a message out of order".to_owned())
 }
 
 /// Interprets a message that the client has received.
 fn interpret_message(
-    heard: Result<Message, GreetingError>,
+    received: Result<Message, GreetingError>,
     address: &str,
 ) -> Result<(Message, Greeting), WireError> {
     let address = address.to_owned();
-    let decoded = heard.and_then(|message| Ok((message, Greeting::decode(&message)?)));
+    let decoded = received.and_then(|message| Ok((message, Greeting::decode(&message)?)));
     match decoded {
         Ok((_, Greeting::Refusal(reason))) => Err(WireError::Refused { address, reason }),
         Ok(interpret_message) => Ok(interpret_message),
-        Err(GreetingError::Foreign(begin)) => Err(WireError::Greeting {
-            address,
-            how: format!("its reply is not in Farleaf's wire protocol (it begins with '{begin}')"),
-        }),
-        Err(GreetingError::Malformed(what)) => Err(WireError::Greeting {
-            address,
-            how: format!("it sent {what}"),
-        }),
-        Err(GreetingError::Version { theirs, said }) => Err(WireError::Version {
+        Err(GreetingError::Foreign(begin)) => Err(failed(
+            &address,
+            format!("its reply is not in Farleaf's wire protocol (it begins with '{begin}')"),
+        )),
+        Err(GreetingError::OtherProtocol(protocol)) => {
+            Err(failed(&address, format!("it sent a request of {protocol}")))
+        }
+        Err(GreetingError::Malformed(what)) => Err(failed(&address, format!("it sent {what}"))),
+        Err(GreetingError::Version { theirs, reason }) => Err(WireError::Version {
             address,
             theirs,
             // Omitted: servers of all versions send this text, and this program's error says the
             // same.
-            said: said.filter(|it| !it.starts_with("this server speaks version ")),
+            reason: reason.filter(|it| !it.starts_with("this server speaks version ")),
         }),
     }
 }
@@ -211,12 +222,32 @@ pub(crate) fn refuse(socket: &TcpStream, reason: &str) {
     let _ = send_message(socket, &Greeting::Refusal(reason.to_owned()));
 }
 
+/// Answers a request of another protocol readably, and ends the connection.
+fn refuse_protocol(mut socket: &TcpStream, protocol: ForeignProtocol) {
+    // An error means that the client has disconnected, which does not matter.
+    let _ = socket.write_all(protocol.reply(PortKind::Cluster).as_bytes());
+    let _ = socket.shutdown(Shutdown::Write);
+    // Closing a socket with unread bytes resets the connection, and the client may lose the answer.
+    let until = Instant::now() + DRAIN_TIME_MAX;
+    let mut buffer = [0; DRAIN_SIZE_BYTES];
+    for _ in 0..DRAIN_READ_COUNT_MAX {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() || set_read_time(socket, left).is_err() {
+            return;
+        }
+        if !matches!(socket.read(&mut buffer), Ok(1..)) {
+            return;
+        }
+    }
+}
+
 /// Runs the server's side. `keep` makes the connection's slot permanent before the welcome is sent:
 /// a welcomed connection is never replaced by another one.
 pub(crate) fn admit(
     socket: &TcpStream,
     key: &ProtocolKey,
-    (request_size_bytes_max, membership): (usize, &Membership),
+    request_size_bytes_max: usize,
+    membership: &Membership,
     keep: impl FnOnce() -> bool,
 ) -> Result<(), Rejection> {
     let until = Instant::now() + GREETING_TIME_MAX;
@@ -262,10 +293,17 @@ fn refused(socket: &TcpStream, reason: String) -> Rejection {
 
 /// Interprets a message that the server has received.
 fn receive_greeting(socket: &TcpStream, until: Instant) -> Result<(Message, Greeting), Rejection> {
-    let heard = receive_message(socket, until)?;
-    let decoded = heard.and_then(|message| Ok((message, Greeting::decode(&message)?)));
+    let received = receive_message(socket, until)?;
+    let decoded = received.and_then(|message| Ok((message, Greeting::decode(&message)?)));
     decoded.map_err(|error| {
         let reason = match error {
+            GreetingError::OtherProtocol(protocol) => {
+                refuse_protocol(socket, protocol);
+                return Rejection::Refused(format!(
+                    "this server uses Farleaf's wire protocol, but the client sent a request of \
+                     {protocol}"
+                ));
+            }
             GreetingError::Foreign(begin) => {
                 format!(
                     "this server uses Farleaf's wire protocol, but the first message begins with \
@@ -328,12 +366,12 @@ mod tests {
             std::thread::scope(|scope| {
                 let admitted = scope.spawn(|| {
                     let server = server;
-                    admit(&server, &key, (10, &Membership::default()), || {
+                    admit(&server, &key, 10, &Membership::default(), || {
                         // Nothing reads from the socket here, so a message would still be in it.
                         client.set_nonblocking(true).expect("a socket");
-                        let told = client.peek(&mut [0; 1]);
+                        let peeked = client.peek(&mut [0; 1]);
                         client.set_nonblocking(false).expect("a socket");
-                        let error = told.expect_err("he was told before");
+                        let error = peeked.expect_err("nothing has been sent");
                         assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
                         has_place
                     })
@@ -344,11 +382,11 @@ mod tests {
                     expected: None,
                 };
                 let hello = send_message(&client, &hello).expect("connected");
-                let heard = receive_message(&client, until).expect("connected");
-                let challenge = heard.expect("a message");
+                let received = receive_message(&client, until).expect("connected");
+                let challenge = received.expect("a message");
                 let proof = key.prove(&[CLIENT, &hello, &challenge]);
                 send_message(&client, &Greeting::Proof(proof)).expect("connected");
-                match admitted.join().expect("not told before") {
+                match admitted.join().expect("no panic") {
                     Ok(()) => assert!(has_place),
                     Err(Rejection::Replaced) => assert!(!has_place),
                     Err(other) => panic!("{other:?}"),

@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use farleaf_fabric::tcp::{ProtocolKey, Warnings};
 
-use crate::cluster::{Membership, shown};
+use crate::cluster::{Membership, name_of};
 use crate::connection_table::ConnectionSlot;
 use crate::frame::{FRAME_SIZE_BYTES_MAX, Kind};
 use crate::handshake::{Rejection, admit, delay_refusal};
-use crate::inbox::{Inbox, KEPT_SIZE_BYTES_MAX, Limits, Received};
+use crate::inbox::{Inbox, Limits, RETAINED_SIZE_BYTES_MAX, Received};
 use crate::outbox::send;
 use crate::server::Service;
 use crate::socket::{prepare, set_read_time, set_write_time};
@@ -44,8 +44,10 @@ impl ServerContext {
     ) {
         let greeted = prepare(socket).map_err(Rejection::from);
         let greeted = greeted.and_then(|()| {
-            let own = (self.request_size_bytes_max, &self.membership);
-            admit(socket, &self.key, own, || slot.keep())
+            let size_bytes_max = self.request_size_bytes_max;
+            admit(socket, &self.key, size_bytes_max, &self.membership, || {
+                slot.keep()
+            })
         });
         match greeted {
             Ok(()) => {}
@@ -86,7 +88,7 @@ impl ServerContext {
                         "rejected a connection that expects {expected}: this server belongs to {}. \
                          Either this server's directory was lost or replaced, or the peer uses a \
                          wrong address.",
-                        shown(own)
+                        name_of(own)
                     );
                 }
                 return;
@@ -122,7 +124,7 @@ impl ServerContext {
                     if size_bytes <= FRAME_SIZE_BYTES_MAX {
                         let sent = send(&mut socket, Kind::Answer, &reply, limits.time);
                         sent.map_err(|error| error.to_string())?;
-                        reply = kept(reply);
+                        reply = with_limited_capacity(reply);
                         continue;
                     }
                     format!(
@@ -142,8 +144,8 @@ impl ServerContext {
 }
 
 /// Returns a reply's buffer for reuse, unless it is too large.
-fn kept(reply: Vec<u8>) -> Vec<u8> {
-    if reply.capacity() > KEPT_SIZE_BYTES_MAX {
+fn with_limited_capacity(reply: Vec<u8>) -> Vec<u8> {
+    if reply.capacity() > RETAINED_SIZE_BYTES_MAX {
         Vec::new()
     } else {
         reply

@@ -11,7 +11,7 @@ const WINDOW_SIZE_BYTES: usize = 64 << 10;
 /// Bytes of a large frame that are allocated at a time, when the previous ones are filled.
 const STEP_SIZE_BYTES: usize = 1 << 20;
 /// Memory of a frame that is larger than this is freed when it has been read.
-pub(crate) const KEPT_SIZE_BYTES_MAX: usize = 1 << 20;
+pub(crate) const RETAINED_SIZE_BYTES_MAX: usize = 1 << 20;
 
 /// Limits for a peer's frames.
 #[derive(Clone, Copy, Debug)]
@@ -112,7 +112,7 @@ impl Inbox {
     pub(crate) fn release_frame(&mut self) {
         match self.lent {
             BorrowedFrame::Window { end } => self.start = end,
-            BorrowedFrame::Large { .. } if self.large.capacity() > KEPT_SIZE_BYTES_MAX => {
+            BorrowedFrame::Large { .. } if self.large.capacity() > RETAINED_SIZE_BYTES_MAX => {
                 self.large = Vec::new();
             }
             BorrowedFrame::Nothing | BorrowedFrame::Large { .. } => {}
@@ -195,8 +195,8 @@ impl Inbox {
                 return Err(ReceiveError::TooSlow);
             }
             if filled_bytes == self.large.len() {
-                let room_bytes = size_bytes.min(filled_bytes + STEP_SIZE_BYTES);
-                self.large.resize(room_bytes, 0);
+                let capacity_bytes = size_bytes.min(filled_bytes + STEP_SIZE_BYTES);
+                self.large.resize(capacity_bytes, 0);
             }
             let end = self.large.len().min(size_bytes);
             match read(from, &mut self.large[filled_bytes..end])? {
@@ -296,7 +296,7 @@ mod tests {
             assert!(inbox.is_empty());
             let received = inbox.receive(&mut from, LIMITS).expect("the end");
             assert_eq!(received, Received::End);
-            assert!(inbox.large.capacity() <= KEPT_SIZE_BYTES_MAX);
+            assert!(inbox.large.capacity() <= RETAINED_SIZE_BYTES_MAX);
         }
     }
 

@@ -82,12 +82,12 @@ impl Listener {
             (secret.clone(), None)
         } else {
             let (ip, port) = (address.ip(), address.port());
-            let left = LocalSecret::create_file(PROTOCOL, ip, port);
-            let (secret, kept) = left.map_err(|source| WireError::LocalSecret {
+            let created = LocalSecret::create_file(PROTOCOL, ip, port);
+            let (secret, file) = created.map_err(|source| WireError::LocalSecret {
                 path: local_secret_path(PROTOCOL, ip, port),
                 source,
             })?;
-            (secret, Some(kept))
+            (secret, Some(file))
         };
         let mut options = options.clone();
         options.request_size_bytes_max = options.request_size_bytes_max.min(FRAME_SIZE_BYTES_MAX);
@@ -127,9 +127,11 @@ impl Listener {
             match self.socket.accept() {
                 Ok((socket, _)) => {
                     let greeted = socket.set_nonblocking(false).map_err(Rejection::from);
-                    let own = (self.options.request_size_bytes_max, &nobody);
                     // The client is not welcomed, so it will connect again.
-                    let _ = greeted.and_then(|()| admit(&socket, &self.key, own, || false));
+                    let size_bytes_max = self.options.request_size_bytes_max;
+                    let _ = greeted.and_then(|()| {
+                        admit(&socket, &self.key, size_bytes_max, &nobody, || false)
+                    });
                 }
                 Err(_) => std::thread::sleep(PROBE_PAUSE),
             }

@@ -20,17 +20,17 @@ pub(crate) fn send(
     let size_bytes = payload.len();
     let header = Header { kind, size_bytes }.encode();
     let mut parts = [IoSlice::new(&header), IoSlice::new(payload)];
-    let mut left = &mut parts[..];
+    let mut unsent = &mut parts[..];
     let mut time_limit = FrameTimeLimit::new(time);
     loop {
-        match to.write_vectored(left) {
+        match to.write_vectored(unsent) {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-            Ok(count) => IoSlice::advance_slices(&mut left, count),
+            Ok(count) => IoSlice::advance_slices(&mut unsent, count),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) if is_timeout(&error) => return Err(io::ErrorKind::TimedOut.into()),
             Err(error) => return Err(error),
         }
-        if left.is_empty() {
+        if unsent.is_empty() {
             return Ok(());
         }
         if !time_limit.is_in_time(size_bytes) {

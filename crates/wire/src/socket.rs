@@ -48,14 +48,14 @@ pub(crate) fn is_timeout(error: &io::Error) -> bool {
 #[derive(Debug)]
 pub(crate) struct FrameTimeLimit {
     time: Duration,
-    begun_at: Option<Instant>,
+    started_at: Option<Instant>,
 }
 
 impl FrameTimeLimit {
     pub(crate) fn new(time: Duration) -> Self {
         Self {
             time,
-            begun_at: None,
+            started_at: None,
         }
     }
 
@@ -64,8 +64,8 @@ impl FrameTimeLimit {
     #[cold]
     pub(crate) fn is_in_time(&mut self, frame_size_bytes: usize) -> bool {
         let now = Instant::now();
-        let begun_at = *self.begun_at.get_or_insert(now);
+        let started_at = *self.started_at.get_or_insert(now);
         let extra = Duration::from_secs((frame_size_bytes / SECOND_SIZE_BYTES) as u64);
-        now.duration_since(begun_at) <= self.time.saturating_add(extra)
+        now.duration_since(started_at) <= self.time.saturating_add(extra)
     }
 }

@@ -209,15 +209,41 @@ fn versions_are_told() {
     thread.join().expect("it played");
 }
 
+/// Promise: a client that speaks HTTP or RESP, even with a request that is longer than a greeting,
+/// gets an answer in its protocol that names the port, and then the end of the connection. The
+/// server continues to serve.
+#[test]
+fn other_protocols_are_answered_readably() {
+    let server = mirror();
+    let long = [&b"GET / HTTP/1.1\r\n"[..], &b"X: y\r\n".repeat(1000)].concat();
+    for (request, begin) in [
+        (
+            &b"GET / HTTP/1.1\r\n\r\n"[..],
+            "HTTP/1.1 400 Bad Request\r\n",
+        ),
+        (&long, "HTTP/1.1 400 Bad Request\r\n"),
+        (b"*1\r\n$4\r\nPING\r\n", "-ERR "),
+        (b"PING\r\n", "-ERR "),
+    ] {
+        let mut socket = dial(&server);
+        socket.write_all(request).expect("connected");
+        let mut reply = String::new();
+        socket.read_to_string(&mut reply).expect("an orderly end");
+        assert!(reply.starts_with(begin), "{reply}");
+        assert!(reply.contains("server of persistent tables"), "{reply}");
+    }
+    check(&mut connect(&server));
+}
+
 /// Promise: either side answers invalid bytes instead of a greeting at once and quotes them, and
 /// also rejects a message out of order. The server continues to serve.
 #[test]
 fn garbage_before_the_greeting_is_told() {
     let server = mirror();
     let mut socket = dial(&server);
-    socket.write_all(b"GET / HTTP/1.1\r\n").expect("connected");
+    socket.write_all(b"SSH-2.0-x\r\n").expect("connected");
     let said = refusal(&hear(&mut socket));
-    assert!(said.contains("GET / HT"), "{said}");
+    assert!(said.contains("SSH-2.0-"), "{said}");
     assert!(has_ended(&mut socket));
     for number in [0, 2, 3, 4, 200] {
         let mut socket = dial(&server);
@@ -297,18 +323,21 @@ fn another_cluster_is_turned_away() {
     }
     assert_eq!(listen.membership.expected_by_peer(), None);
     let error = connect(&server, Some(other)).expect_err("it is another one's");
-    let told = error.to_string();
-    assert!(matches!(error, WireError::OtherCluster { .. }), "{told}");
-    assert!(error.is_unsent(), "{told}");
+    let error_text = error.to_string();
     assert!(
-        told.contains(&one.to_string()) && told.contains(&other.to_string()),
-        "{told}"
+        matches!(error, WireError::OtherCluster { .. }),
+        "{error_text}"
+    );
+    assert!(error.is_unsent(), "{error_text}");
+    assert!(
+        error_text.contains(&one.to_string()) && error_text.contains(&other.to_string()),
+        "{error_text}"
     );
     assert_eq!(listen.membership.expected_by_peer(), Some(other));
-    let told = connect(&foundling, Some(one))
+    let error_text = connect(&foundling, Some(one))
         .expect_err("it has none")
         .to_string();
-    assert!(told.contains("belongs to no cluster"), "{told}");
+    assert!(error_text.contains("belongs to no cluster"), "{error_text}");
     assert_eq!(connect(&foundling, None).expect("let in").cluster(), None);
 }
 

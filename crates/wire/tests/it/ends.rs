@@ -46,8 +46,8 @@ fn blocked_clients_are_let_go() {
     let idle = connect(&server);
     let stranger = dial(&server);
     let ends: Sender<WireError>;
-    let told;
-    (ends, told) = channel();
+    let errors;
+    (ends, errors) = channel();
     let threads: Vec<_> = (0..4)
         .map(|_| {
             let (mut connection, ends) = (connect(&server), ends.clone());
@@ -65,7 +65,7 @@ fn blocked_clients_are_let_go() {
     assert!(idle.is_usable());
     server.stop();
     for _ in 0..4 {
-        let error = told.recv_timeout(Duration::from_secs(5)).expect("let go");
+        let error = errors.recv_timeout(Duration::from_secs(5)).expect("let go");
         assert!(matches!(error, WireError::Lost { .. }) && !error.is_unsent());
     }
     assert!(!idle.is_usable());
