@@ -15,7 +15,7 @@ use farleaf_cluster::view::View;
 use farleaf_wire::{Secret, WireError};
 
 use crate::connections::{Connections, PooledConnection};
-use crate::error::{ClientError, unknown};
+use crate::error::ClientError;
 use crate::protocol::{Body, Header, Malformed, Reply, Request, Status};
 use crate::table::{Durability, PersistentTable};
 
@@ -118,8 +118,8 @@ enum Attempt<T> {
 impl Cluster {
     /// Creates a client of this coordinator's cluster. Sends nothing yet.
     pub fn new(coordinator: SharedCoordinator, options: ClientOptions) -> Self {
-        let timeouts = (options.connect_timeout, options.answer_timeout);
-        let connections = Connections::new(options.secret.clone(), timeouts);
+        let secret = options.secret.clone();
+        let connections = Connections::new(secret, options.connect_timeout, options.answer_timeout);
         let coordinator = Bound::to_first_seen(coordinator);
         Self {
             shared: Arc::new(ClusterShared {
@@ -293,10 +293,11 @@ impl Cluster {
                 if is_read || error.is_unsent() {
                     return retry_or_reject(error);
                 }
-                return Err(unknown(&server(), &error));
+                let how = format!("{}: {error}", server());
+                return Err(ClientError::OutcomeUnknown { how });
             }
         };
-        let outcome = self.outcome(route, (bytes, table), ask);
+        let outcome = self.outcome(route, bytes, table, ask);
         let outcome = outcome.map_err(|error| match error {
             ReplyError::Malformed(Malformed(how)) if is_read => ClientError::Malformed {
                 server: server(),
@@ -319,7 +320,8 @@ impl Cluster {
     fn outcome<A: RegionOperation>(
         &self,
         route: &Route,
-        (bytes, table): (&[u8], &PersistentTable),
+        bytes: &[u8],
+        table: &PersistentTable,
         ask: &mut A,
     ) -> Result<Attempt<A::Answer>, ReplyError> {
         let mut reply = Reply::decode(bytes).map_err(ReplyError::Malformed)?;

@@ -29,12 +29,16 @@ pub(crate) struct Connections {
 }
 
 impl Connections {
-    pub(crate) fn new(secret: Option<Secret>, (connect, answer): (Duration, Duration)) -> Self {
+    pub(crate) fn new(
+        secret: Option<Secret>,
+        connect_timeout: Duration,
+        answer_timeout: Duration,
+    ) -> Self {
         let options = ConnectOptions {
             secret,
             membership: Membership::default(),
-            connect_timeout: connect,
-            answer_timeout: answer,
+            connect_timeout,
+            answer_timeout,
         };
         Self {
             idle: Mutex::default(),
@@ -79,7 +83,7 @@ impl Connections {
         pooled.used_at = Instant::now();
         let mut idle = self.idle();
         match idle.get_mut(address) {
-            Some(ways) if ways.len() < IDLE_COUNT_MAX => ways.push(pooled),
+            Some(connections) if connections.len() < IDLE_COUNT_MAX => connections.push(pooled),
             Some(_) => {}
             None => {
                 idle.insert(address.to_owned(), vec![pooled]);

@@ -1,7 +1,6 @@
 //! Errors of operations on persistent tables.
 
 use farleaf_cluster::ClusterError;
-use farleaf_wire::WireError;
 use thiserror::Error;
 
 /// Error of an operation on a persistent table.
@@ -101,12 +100,5 @@ impl ClientError {
     /// Returns whether the operation may have taken effect in spite of the error.
     pub fn is_outcome_unknown(&self) -> bool {
         matches!(self, Self::OutcomeUnknown { .. })
-    }
-}
-
-/// Returns the error for a write whose connection failed after it may have been sent.
-pub(crate) fn unknown(server: &str, error: &WireError) -> ClientError {
-    ClientError::OutcomeUnknown {
-        how: format!("{server}: {error}"),
     }
 }

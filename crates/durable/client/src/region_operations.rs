@@ -3,7 +3,7 @@
 use farleaf_cluster::client::Route;
 
 use crate::cluster::RegionOperation;
-use crate::protocol::{Body, Condition, Malformed, Reply};
+use crate::protocol::{Body, DeleteRange, Exchange, Malformed, Reply, Scan};
 use crate::table::Record;
 
 /// Returns the leading keys of a sorted list that are in a route's region.
@@ -58,14 +58,6 @@ impl RegionOperation for Write<'_> {
     }
 }
 
-/// Writes a key if a condition holds.
-pub(crate) struct Exchange<'k> {
-    pub(crate) key: &'k [u8],
-    pub(crate) condition: Condition<'k>,
-    pub(crate) new: Option<&'k [u8]>,
-    pub(crate) returns_previous: bool,
-}
-
 /// Result of an exchange.
 #[derive(Clone, Debug)]
 pub(crate) struct ExchangeResult {
@@ -77,12 +69,7 @@ impl RegionOperation for Exchange<'_> {
     type Answer = ExchangeResult;
 
     fn body(&self, _: &Route) -> Body<'_> {
-        Body::Exchange {
-            key: self.key,
-            condition: self.condition,
-            new: self.new,
-            returns_previous: self.returns_previous,
-        }
+        Body::Exchange(*self)
     }
 
     fn read(&mut self, _: &Route, reply: &mut Reply<'_>) -> Result<ExchangeResult, Malformed> {
@@ -93,23 +80,12 @@ impl RegionOperation for Exchange<'_> {
     }
 }
 
-/// Deletes the keys of a range within one region.
-pub(crate) struct DeleteRange<'k> {
-    pub(crate) lower: &'k [u8],
-    pub(crate) upper: Option<&'k [u8]>,
-    pub(crate) count_max: u32,
-}
-
 impl RegionOperation for DeleteRange<'_> {
     /// Number of deleted keys, and the first key that may be left, if any.
     type Answer = (u32, Option<Vec<u8>>);
 
     fn body(&self, _: &Route) -> Body<'_> {
-        Body::DeleteRange {
-            lower: self.lower,
-            upper: self.upper,
-            count_max: self.count_max,
-        }
+        Body::DeleteRange(*self)
     }
 
     fn read(&mut self, route: &Route, reply: &mut Reply<'_>) -> Result<Self::Answer, Malformed> {
@@ -124,27 +100,12 @@ impl RegionOperation for DeleteRange<'_> {
     }
 }
 
-/// Reads a part of a scan within one region.
-pub(crate) struct ScanPart<'k> {
-    pub(crate) lower: &'k [u8],
-    pub(crate) upper: Option<&'k [u8]>,
-    pub(crate) is_descending: bool,
-    pub(crate) count_max: u32,
-    pub(crate) keys_only: bool,
-}
-
-impl RegionOperation for ScanPart<'_> {
+impl RegionOperation for Scan<'_> {
     /// Records, whether the region may have more of them, and the region's route.
     type Answer = (Vec<Record>, bool, Route);
 
     fn body(&self, _: &Route) -> Body<'_> {
-        Body::Scan {
-            lower: self.lower,
-            upper: self.upper,
-            is_descending: self.is_descending,
-            count_max: self.count_max,
-            keys_only: self.keys_only,
-        }
+        Body::Scan(*self)
     }
 
     fn read(&mut self, route: &Route, reply: &mut Reply<'_>) -> Result<Self::Answer, Malformed> {

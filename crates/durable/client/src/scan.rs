@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use crate::cluster::KeyLocation;
 use crate::error::ClientError;
-use crate::region_operations::ScanPart;
+use crate::protocol::Scan;
 use crate::table::{PersistentTable, Record};
 
 /// Records that the first read requests, and most that a later read requests; the number grows.
@@ -28,7 +28,8 @@ pub struct Records {
 impl Records {
     pub(crate) fn new(
         table: PersistentTable,
-        (start, end): (&[u8], Option<&[u8]>),
+        start: &[u8],
+        end: Option<&[u8]>,
         is_descending: bool,
     ) -> Self {
         Self {
@@ -65,14 +66,14 @@ impl Records {
         } else {
             KeyLocation::At(lower)
         };
-        let mut part = ScanPart {
+        let mut part = Scan {
             lower,
             upper: self.upper.as_deref(),
             is_descending: self.is_descending,
             count_max: self.next_count,
             keys_only: self.keys_only,
         };
-        let (records, has_more, route) = self.table.scan_part(place, &mut part)?;
+        let (records, has_more, route) = self.table.ask(place, &mut part)?;
         self.next_count = (self.next_count * 2).min(COUNT_MAX);
         if let Some(limit) = &mut self.limit {
             *limit = limit.saturating_sub(records.len());

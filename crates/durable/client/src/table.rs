@@ -3,14 +3,13 @@
 use std::fmt;
 use std::sync::Arc;
 
-use farleaf_cluster::client::Route;
 use farleaf_cluster::ids::{TableId, TableIncarnation};
 use farleaf_cluster::record::TableRecord;
 
 use crate::cluster::{Cluster, KeyLocation};
 use crate::error::ClientError;
-use crate::protocol::{Condition, KEY_SIZE_BYTES_MAX, VALUE_SIZE_BYTES_MAX};
-use crate::region_operations::{DeleteRange, Exchange, ExchangeResult, Get, ScanPart, Write};
+use crate::protocol::{Condition, DeleteRange, Exchange, KEY_SIZE_BYTES_MAX, VALUE_SIZE_BYTES_MAX};
+use crate::region_operations::{ExchangeResult, Get, Write};
 use crate::scan::Records;
 
 /// Key with its value.
@@ -245,7 +244,7 @@ impl PersistentTable {
     /// The same as those of [`put`](Self::put).
     pub fn replace(&self, key: &[u8], value: &[u8]) -> Result<Option<Vec<u8>>, ClientError> {
         check(key, value)?;
-        let exchanged = self.exchange(key, (Condition::Any, Some(value)), true)?;
+        let exchanged = self.exchange(key, Condition::Any, Some(value), true)?;
         Ok(exchanged.previous)
     }
 
@@ -255,7 +254,7 @@ impl PersistentTable {
     /// The same as those of [`put`](Self::put).
     pub fn insert(&self, key: &[u8], value: &[u8]) -> Result<Insertion, ClientError> {
         check(key, value)?;
-        let exchanged = self.exchange(key, (Condition::Absent, Some(value)), true)?;
+        let exchanged = self.exchange(key, Condition::Absent, Some(value), true)?;
         Ok(match exchanged.previous {
             Some(previous) if !exchanged.is_done => Insertion::AlreadyPresent(previous),
             _ => Insertion::Inserted,
@@ -268,7 +267,7 @@ impl PersistentTable {
     /// The same as those of [`put`](Self::put).
     pub fn update(&self, key: &[u8], value: &[u8]) -> Result<bool, ClientError> {
         check(key, value)?;
-        let exchanged = self.exchange(key, (Condition::Present, Some(value)), false)?;
+        let exchanged = self.exchange(key, Condition::Present, Some(value), false)?;
         Ok(exchanged.is_done)
     }
 
@@ -278,7 +277,7 @@ impl PersistentTable {
     /// The same as those of [`put`](Self::put).
     pub fn delete(&self, key: &[u8]) -> Result<bool, ClientError> {
         check_key(key)?;
-        let exchanged = self.exchange(key, (Condition::Present, None), false)?;
+        let exchanged = self.exchange(key, Condition::Present, None, false)?;
         Ok(exchanged.is_done)
     }
 
@@ -288,7 +287,7 @@ impl PersistentTable {
     /// The same as those of [`put`](Self::put).
     pub fn take(&self, key: &[u8]) -> Result<Option<Vec<u8>>, ClientError> {
         check_key(key)?;
-        let exchanged = self.exchange(key, (Condition::Present, None), true)?;
+        let exchanged = self.exchange(key, Condition::Present, None, true)?;
         Ok(exchanged.previous)
     }
 
@@ -305,7 +304,7 @@ impl PersistentTable {
         check(key, new.unwrap_or_default())?;
         check_size("value", expected.unwrap_or_default(), VALUE_SIZE_BYTES_MAX)?;
         let condition = expected.map_or(Condition::Absent, Condition::Equals);
-        let exchanged = self.exchange(key, (condition, new), true)?;
+        let exchanged = self.exchange(key, condition, new, true)?;
         Ok(if exchanged.is_done {
             Swap::Swapped
         } else {
@@ -316,7 +315,8 @@ impl PersistentTable {
     fn exchange(
         &self,
         key: &[u8],
-        (condition, new): (Condition<'_>, Option<&[u8]>),
+        condition: Condition<'_>,
+        new: Option<&[u8]>,
         returns_previous: bool,
     ) -> Result<ExchangeResult, ClientError> {
         let mut ask = Exchange {
@@ -381,12 +381,12 @@ impl PersistentTable {
     /// Returns an iterator over the records from `start`, inclusive, to `end`, exclusive, or to the
     /// last record, ascending. It reads ahead on demand and is not a snapshot.
     pub fn range(&self, start: &[u8], end: Option<&[u8]>) -> Records {
-        Records::new(self.clone(), (start, end), false)
+        Records::new(self.clone(), start, end, false)
     }
 
     /// Returns an iterator over the records of a range, descending.
     pub fn range_reverse(&self, start: &[u8], end: Option<&[u8]>) -> Records {
-        Records::new(self.clone(), (start, end), true)
+        Records::new(self.clone(), start, end, true)
     }
 
     /// Returns an iterator over the records whose keys have a prefix.
@@ -401,14 +401,6 @@ impl PersistentTable {
     /// The same as those of [`delete_range`](Self::delete_range).
     pub fn delete_prefix(&self, prefix: &[u8]) -> Result<u64, ClientError> {
         self.delete_range(prefix, end_of_prefix(prefix).as_deref())
-    }
-
-    pub(crate) fn scan_part(
-        &self,
-        place: KeyLocation<'_>,
-        part: &mut ScanPart<'_>,
-    ) -> Result<(Vec<Record>, bool, Route), ClientError> {
-        self.ask(place, part)
     }
 }
 

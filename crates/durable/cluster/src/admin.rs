@@ -56,7 +56,7 @@ fn record_of<R: Record>(
 ///
 /// # Errors
 /// [`ClusterError::ClusterExists`], and those of the coordinator.
-pub fn found(coordinator: &impl Coordinator) -> Result<ClusterId, ClusterError> {
+pub fn create_cluster(coordinator: &impl Coordinator) -> Result<ClusterId, ClusterError> {
     let drawn = ClusterId::draw().map_err(ClusterError::NoRandomId)?;
     let cluster = Cluster::new(drawn, None);
     let transaction = Transaction::new()
@@ -84,8 +84,8 @@ pub fn cluster_id(coordinator: &impl Coordinator) -> Result<ClusterId, ClusterEr
 /// # Errors
 /// [`ClusterError::NoCluster`], and those of the coordinator.
 pub fn cluster(coordinator: &impl Coordinator) -> Result<Cluster, ClusterError> {
-    let seen = read::<Cluster>(coordinator, CLUSTER_KEY)?;
-    Ok(seen.ok_or(ClusterError::NoCluster)?.record)
+    let cluster = read::<Cluster>(coordinator, CLUSTER_KEY)?;
+    Ok(cluster.ok_or(ClusterError::NoCluster)?.record)
 }
 
 /// Gives a cluster that an older version created a 128-bit identifier, after giving its tables
@@ -96,8 +96,8 @@ pub fn cluster(coordinator: &impl Coordinator) -> Result<Cluster, ClusterError> 
 /// [`ClusterError::AdoptedAlready`], [`NoCluster`](ClusterError::NoCluster),
 /// [`Contended`](ClusterError::Contended), and those of the coordinator.
 pub fn adopt(coordinator: &impl Coordinator) -> Result<Cluster, ClusterError> {
-    let seen = read::<Cluster>(coordinator, CLUSTER_KEY)?.ok_or(ClusterError::NoCluster)?;
-    let formerly = seen.record.cluster;
+    let current = read::<Cluster>(coordinator, CLUSTER_KEY)?.ok_or(ClusterError::NoCluster)?;
+    let formerly = current.record.cluster;
     if !formerly.is_legacy() {
         return Err(ClusterError::AdoptedAlready(formerly));
     }
@@ -105,7 +105,7 @@ pub fn adopt(coordinator: &impl Coordinator) -> Result<Cluster, ClusterError> {
     let drawn = ClusterId::draw().map_err(ClusterError::NoRandomId)?;
     let adopted = Cluster::new(drawn, Some(formerly));
     let transaction = Transaction::new()
-        .when(Compare::Modified(CLUSTER_KEY.to_owned(), seen.modified))
+        .when(Compare::Modified(CLUSTER_KEY.to_owned(), current.modified))
         .put(CLUSTER_KEY, adopted.encode());
     match coordinator.transact(&transaction)? {
         TransactionOutcome::Committed(_) => Ok(adopted),
@@ -275,8 +275,8 @@ fn table_transaction(
 /// [`ClusterError::NoTable`], and those of the coordinator.
 pub fn table_named(coordinator: &impl Coordinator, name: &str) -> Result<TableId, ClusterError> {
     check_name(name).map_err(ClusterError::BadTable)?;
-    let seen = read::<TableName>(coordinator, &name_key(name))?;
-    Ok(seen
+    let table = read::<TableName>(coordinator, &name_key(name))?;
+    Ok(table
         .ok_or_else(|| ClusterError::NoTable(name.to_owned()))?
         .record
         .table)
@@ -298,14 +298,14 @@ pub fn drop_table(coordinator: &impl Coordinator, table: TableId) -> Result<(), 
             .chain(refusals.entries)
             .collect();
         check_changes(&View::of(refusals.revision, &entries))?;
-        let seen = read::<TableRecord>(coordinator, &table_key(table))?;
-        let seen = seen.ok_or(ClusterError::NoTableNumbered(table))?;
+        let current = read::<TableRecord>(coordinator, &table_key(table))?;
+        let current = current.ok_or(ClusterError::NoTableNumbered(table))?;
         let dropped = TableRecord {
             dropping: true,
-            ..seen.record
+            ..current.record
         };
         let transaction = Transaction::new()
-            .when(Compare::Modified(table_key(table), seen.modified))
+            .when(Compare::Modified(table_key(table), current.modified))
             .put(table_key(table), dropped.encode());
         if let TransactionOutcome::Committed(_) = coordinator.transact(&transaction)? {
             return Ok(());
@@ -374,8 +374,8 @@ pub fn answer(
     number: AdminRequestNumber,
 ) -> Result<Option<AdminReply>, ClusterError> {
     let key = admin_request_key(number.0);
-    let seen = read::<AdminRequest>(coordinator, &key)?;
-    let Some(answer) = seen.and_then(|seen| seen.record.answer) else {
+    let request = read::<AdminRequest>(coordinator, &key)?;
+    let Some(answer) = request.and_then(|it| it.record.answer) else {
         return Ok(None);
     };
     coordinator.transact(&Transaction::new().delete(key))?;

@@ -160,9 +160,9 @@ impl LeasedKey {
         if self.clock.now() >= due_at.max(self.next_try_at) {
             self.try_later();
             let asked_at = self.clock.now();
-            let kept = coordinator.keep_alive(lease.id)?;
+            let outcome = coordinator.keep_alive(lease.id)?;
             self.is_coordinator_reachable = true;
-            match kept {
+            match outcome {
                 KeepAlive::Gone => return Ok(self.lose()),
                 KeepAlive::Alive(time_to_live) => {
                     let asked_at = self.asked_at(asked_at);
@@ -234,12 +234,12 @@ impl LeasedKey {
 
     fn note_other_holder(&mut self, entry: Option<Entry>) {
         let now = self.clock.now();
-        let looked_every = self.terms.keep_alive_interval();
+        let check_interval = self.terms.keep_alive_interval();
         let before = self.other_holder.take();
         self.other_holder = entry.map(|entry| {
             let before = before.filter(|it| it.since == entry.create_revision);
             let waited = before.map_or(Duration::ZERO, |it| {
-                it.waited + now.saturating_sub(it.seen_at).min(looked_every)
+                it.waited + now.saturating_sub(it.seen_at).min(check_interval)
             });
             OtherHolder {
                 value: entry.value,

@@ -22,7 +22,7 @@
 //! use farleaf_cluster::admin;
 //!
 //! let coordinator = Embedded::default();
-//! let cluster = admin::found(&coordinator)?;
+//! let cluster = admin::create_cluster(&coordinator)?;
 //! admin::create_table(&coordinator, "words", 3, &[])?;
 //! let (clock, terms) = (Arc::new(SystemClock), LeaseTerms::default());
 //! let options = PlanOptions::default();

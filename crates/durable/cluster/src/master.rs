@@ -126,8 +126,8 @@ impl<C: Coordinator + Clone + std::fmt::Debug> Master<C> {
         }
         self.note_avoided();
         self.log_refusals();
-        let seen = (self.mirror.view().revision, self.options.avoided.clone());
-        if self.idle_at.as_ref() == Some(&seen) {
+        let basis = (self.mirror.view().revision, self.options.avoided.clone());
+        if self.idle_at.as_ref() == Some(&basis) {
             return Ok(tick);
         }
         let MasterPlan { steps, waiting } = plan(self.mirror.view(), &self.options);
@@ -135,7 +135,7 @@ impl<C: Coordinator + Clone + std::fmt::Debug> Master<C> {
             tracing::warn!("{} waits for {}", waits.region, waits.what);
         }
         self.waiting = waiting;
-        self.idle_at = steps.is_empty().then_some(seen);
+        self.idle_at = steps.is_empty().then_some(basis);
         for step in steps {
             if !self.execute(election, &step)? {
                 break;

@@ -56,19 +56,19 @@ fn begin(
     let nonce = StartNonce::draw().map_err(ClusterError::NoRandomId)?;
     let newest = before.iter().find(|it| it.key == START_KEY);
     let newest = newest.map_or(Revision::NEVER, |it| it.mod_revision);
-    let mut kept: Vec<_> = before
+    let mut stored: Vec<_> = before
         .into_iter()
         .filter(|it| it.key.starts_with(START_PREFIX))
         .map(|it| (it.create_revision, it.key))
         .collect();
-    kept.sort();
+    stored.sort();
     let bytes = Start::new(nonce).encode();
     let mut transaction = more
         .when(Compare::Modified(START_KEY.to_owned(), newest))
         .put(START_KEY, bytes.clone())
         .put(start_key(nonce), bytes);
-    let surplus = (kept.len() + 1).saturating_sub(START_COUNT_MAX);
-    for (_, key) in kept.into_iter().take(surplus.min(100)) {
+    let surplus = (stored.len() + 1).saturating_sub(START_COUNT_MAX);
+    for (_, key) in stored.into_iter().take(surplus.min(100)) {
         transaction = transaction.delete(key);
     }
     match coordinator.transact(&transaction)? {

@@ -89,7 +89,7 @@ impl View {
     pub fn follow(&mut self, event: &Event) {
         match event {
             Event::Put(entry) => self.put(entry),
-            Event::Delete { key, .. } => self.remove(key),
+            Event::Delete(key, _) => self.remove(key),
         }
         self.revision = self.revision.max(event.revision());
     }
@@ -114,12 +114,12 @@ impl View {
             IDS_KEY => self.ids = Some(RevisionedRecord::decode(entry)?),
             MASTER_KEY => self.master = Some(RevisionedRecord::decode(entry)?),
             "server" => {
-                let seen = RevisionedRecord::<ServerRecord>::decode(entry)?;
-                self.servers.insert(seen.record.server, seen);
+                let decoded = RevisionedRecord::<ServerRecord>::decode(entry)?;
+                self.servers.insert(decoded.record.server, decoded);
             }
             "report" => {
-                let seen = RevisionedRecord::<ServerReport>::decode(entry)?;
-                self.reports.insert(seen.record.server, seen);
+                let decoded = RevisionedRecord::<ServerReport>::decode(entry)?;
+                self.reports.insert(decoded.record.server, decoded);
             }
             "drain" => {
                 Drain::decode(&entry.key, &entry.value)?;
@@ -127,21 +127,21 @@ impl View {
                 self.drains.extend(number.map(ServerId));
             }
             "table" => {
-                let seen = RevisionedRecord::<TableRecord>::decode(entry)?;
-                self.tables.insert(seen.record.table, seen);
+                let decoded = RevisionedRecord::<TableRecord>::decode(entry)?;
+                self.tables.insert(decoded.record.table, decoded);
             }
             "region" => {
-                let seen = RevisionedRecord::<RegionRecord>::decode(entry)?;
-                self.regions.insert(seen.record.region, seen);
+                let decoded = RevisionedRecord::<RegionRecord>::decode(entry)?;
+                self.regions.insert(decoded.record.region, decoded);
             }
             "refusal" => {
-                let seen = RevisionedRecord::<Refusal>::decode(entry)?;
-                self.refusals.insert(seen.record.server, seen);
+                let decoded = RevisionedRecord::<Refusal>::decode(entry)?;
+                self.refusals.insert(decoded.record.server, decoded);
             }
             "wish" => {
-                let seen = RevisionedRecord::<AdminRequest>::decode(entry)?;
+                let decoded = RevisionedRecord::<AdminRequest>::decode(entry)?;
                 let number = number_behind(&entry.key, ADMIN_REQUEST_PREFIX);
-                self.admin_requests.extend(number.map(|it| (it, seen)));
+                self.admin_requests.extend(number.map(|it| (it, decoded)));
             }
             // Names are looked up individually; other keys are of a later version.
             _ => {}
@@ -243,7 +243,7 @@ impl View {
     /// Returns the free space that a server reports.
     pub fn space_of(&self, server: ServerId) -> SpaceState {
         let report = self.server_report(server);
-        report.map_or(SpaceState::Enough, ServerReport::room)
+        report.map_or(SpaceState::Enough, ServerReport::space_state)
     }
 
     /// Returns the regions of a table, in the order of their keys.

@@ -148,8 +148,8 @@ impl Etcd {
     /// [`CoordinatorError::OutcomeUnknown`]: etcd did not reply in time.
     pub fn compact(&self, up_to: Revision) -> Result<(), CoordinatorError> {
         let mut client = self.shared.kv();
-        let done = self.shared.wait(client.compact(up_to.0 as i64, None));
-        done.map(drop).map_err(|how| self.shared.unknown(how))
+        let compacted = self.shared.wait(client.compact(up_to.0 as i64, None));
+        compacted.map(drop).map_err(|how| self.shared.unknown(how))
     }
 }
 
@@ -218,8 +218,8 @@ impl EtcdShared {
         }
         for key in IDENTITY_KEYS {
             let at = GetOptions::new().with_revision(snapshot.revision.0 as i64);
-            let found = client.get(self.namespace.key(key), Some(at)).await?;
-            let entries = found.kvs().iter().filter_map(|it| self.namespace.entry(it));
+            let page = client.get(self.namespace.key(key), Some(at)).await?;
+            let entries = page.kvs().iter().filter_map(|it| self.namespace.entry(it));
             snapshot.identity.extend(entries);
         }
         Ok(snapshot)
@@ -232,9 +232,9 @@ impl EtcdShared {
     }
 
     async fn keep(&self, lease: i64) -> Result<KeepAlive, EtcdError> {
-        let kept = self.client.lease_client().keep_alive(lease).await;
-        let (mut keeper, mut answers) = match kept {
-            Ok(kept) => kept,
+        let keep_alive = self.client.lease_client().keep_alive(lease).await;
+        let (mut keeper, mut answers) = match keep_alive {
+            Ok(keep_alive) => keep_alive,
             Err(EtcdError::LeaseKeepAliveError(how)) if how == "lease not found" => {
                 return Ok(KeepAlive::Gone);
             }
@@ -294,8 +294,8 @@ impl Coordinator for Etcd {
 
     fn keep_alive(&self, lease: LeaseId) -> Result<KeepAlive, CoordinatorError> {
         let shared = &*self.shared;
-        let kept = shared.wait(shared.keep(lease.0 as i64));
-        kept.map_err(|how| shared.unknown(how))
+        let time_to_live = shared.wait(shared.keep(lease.0 as i64));
+        time_to_live.map_err(|how| shared.unknown(how))
     }
 
     fn revoke_lease(&self, lease: LeaseId) -> Result<(), CoordinatorError> {

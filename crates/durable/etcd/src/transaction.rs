@@ -19,11 +19,11 @@ pub(crate) fn request(namespace: &Namespace, transaction: &Transaction) -> Txn {
         }
     });
     let writes = transaction.writes.iter().map(|write| match write {
-        Write::Put { key, value, lease } => {
+        Write::Put(key, value, lease) => {
             let lease = lease.map(|it| PutOptions::new().with_lease(it.0 as i64));
             TxnOp::put(namespace.key(key), value.clone(), lease)
         }
-        Write::Delete { key } => TxnOp::delete(namespace.key(key), None),
+        Write::Delete(key) => TxnOp::delete(namespace.key(key), None),
     });
     let (compares, writes): (Vec<_>, Vec<_>) = (compares.collect(), writes.collect());
     Txn::new().when(compares).and_then(writes)

@@ -32,7 +32,7 @@ pub(crate) async fn open(
 /// Watch that is open or broken.
 #[derive(Debug)]
 pub(crate) struct EtcdWatch {
-    told: Receiver<WatchMessage>,
+    receiver: Receiver<WatchMessage>,
     task: JoinHandle<()>,
     name: String,
 }
@@ -50,9 +50,13 @@ impl EtcdWatch {
         namespace: Namespace,
         name: String,
     ) -> Self {
-        let (sender, told) = channel();
+        let (sender, receiver) = channel();
         let task = handle.spawn(follow(stream, namespace, name.clone(), sender));
-        Self { told, task, name }
+        Self {
+            receiver,
+            task,
+            name,
+        }
     }
 }
 
@@ -63,16 +67,16 @@ async fn follow(
     sender: Sender<WatchMessage>,
 ) {
     loop {
-        let told = match stream.message().await {
+        let batch = match stream.message().await {
             Ok(Some(response)) => read(&response, &namespace, &name),
             Ok(None) => Err(broken(&name, "the watch has ended".to_owned())),
             Err(error) => Err(broken(&name, error.to_string())),
         };
-        if told.as_ref().is_ok_and(Vec::is_empty) {
+        if batch.as_ref().is_ok_and(Vec::is_empty) {
             continue; // A confirmation that the watch exists, or a progress notification.
         }
-        let is_over = told.is_err();
-        if sender.send(told).is_err() || is_over {
+        let is_over = batch.is_err();
+        if sender.send(batch).is_err() || is_over {
             return;
         }
     }
@@ -101,10 +105,11 @@ fn read(response: &WatchResponse, namespace: &Namespace, name: &str) -> WatchMes
         };
         events.extend(match event.event_type() {
             EventType::Put => namespace.entry(pair).map(Event::Put),
-            EventType::Delete => namespace.own_key(pair.key()).map(|key| Event::Delete {
-                key,
-                revision: Revision(pair.mod_revision() as u64),
-            }),
+            EventType::Delete => {
+                let revision = Revision(pair.mod_revision() as u64);
+                let key = namespace.own_key(pair.key());
+                key.map(|key| Event::Delete(key, revision))
+            }
         });
     }
     Ok(events)
@@ -112,16 +117,16 @@ fn read(response: &WatchResponse, namespace: &Namespace, name: &str) -> WatchMes
 
 impl Watch for EtcdWatch {
     fn next(&mut self, timeout: Duration) -> WatchMessage {
-        let mut events = match self.told.recv_timeout(timeout) {
-            Ok(told) => told?,
+        let mut events = match self.receiver.recv_timeout(timeout) {
+            Ok(batch) => batch?,
             Err(RecvTimeoutError::Timeout) => return Ok(Vec::new()),
             Err(RecvTimeoutError::Disconnected) => {
                 return Err(broken(&self.name, "the watch has ended".to_owned()));
             }
         };
         // Collects all messages that are there; the next call returns an error among them.
-        while let Ok(told) = self.told.try_recv() {
-            match told {
+        while let Ok(batch) = self.receiver.try_recv() {
+            match batch {
                 Ok(more) => events.extend(more),
                 Err(error) => {
                     if events.is_empty() {

@@ -101,7 +101,8 @@ impl Device {
     /// Creates a device with these used segments.
     pub fn new(
         file: Arc<dyn StorageFile>,
-        (name, directory): (&'static str, String),
+        name: &'static str,
+        directory: String,
         used: &BTreeSet<SegmentId>,
     ) -> Self {
         Self {
@@ -120,10 +121,11 @@ impl Device {
     /// them yet.
     pub fn beside(
         file: Arc<dyn StorageFile>,
-        place: (&'static str, String),
+        name: &'static str,
+        directory: String,
         foreign: &BTreeSet<SegmentId>,
     ) -> Self {
-        let device = Self::new(file, place, foreign);
+        let device = Self::new(file, name, directory, foreign);
         *device.foreign() = ForeignSegments {
             all: foreign.clone(),
             unused: foreign.clone(),

@@ -68,7 +68,8 @@ impl RunningSum {
     /// The device cannot be written.
     pub(crate) fn append(
         &mut self,
-        (device, segment): (&Device, SegmentId),
+        device: &Device,
+        segment: SegmentId,
         bytes: &[u8],
     ) -> Result<(), LsmError> {
         device.append(segment, self.size_bytes as u64, bytes)?;
@@ -169,25 +170,27 @@ mod tests {
     fn a_checksum_is_of_what_was_written() {
         let storage = FaultyStorage::new(Arc::new(CrashStorage::new(1)));
         let file = open_file(&storage, "log", None).expect("a new one");
-        let device = Device::new(file, ("log", String::new()), &BTreeSet::new());
-        let place = (&device, device.allocate());
+        let device = Device::new(file, "log", String::new(), &BTreeSet::new());
+        let segment = device.allocate();
         let bytes: Vec<u8> = (0..3000_u32).map(|it| (it * it >> 3) as u8).collect();
         let mut sums = SegmentSums::new();
         for (index, piece) in bytes.chunks(100).enumerate() {
             if index % 7 == 3 {
                 let full = storage.set(Fault::Full { after_bytes: 0 });
-                let failed = sums.latest().append(place, piece);
+                let failed = sums.latest().append(&device, segment, piece);
                 assert!(failed.is_err_and(|error| error.is_out_of_space()));
                 storage.lift(full);
             }
             let mut latest = sums.latest();
-            latest.append(place, piece).expect("there is room");
+            latest
+                .append(&device, segment, piece)
+                .expect("there is room");
             sums.note_written(latest);
             let end = (index + 1) * 100;
             assert_eq!(sums.latest().sum(), WrittenSum::of(&bytes[..end]));
         }
         let mut read = vec![0; 3000];
-        device.read(place.1, 0, &mut read).expect("it is there");
+        device.read(segment, 0, &mut read).expect("it is there");
         assert!(read == bytes);
         for end in [0, 1, 99, 100, 2199, 2200, 2250, 2900, 2999, 3000] {
             let expected = WrittenSum::of(&bytes[..end]);

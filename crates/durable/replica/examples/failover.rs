@@ -45,15 +45,14 @@ fn main() -> Result<(), Failure> {
         .next()
         .map_or_else(std::env::temp_dir, PathBuf::from);
     println!("{record_count} records of {value_size_bytes} bytes, two backups, one promoted");
-    let size = (record_count, value_size_bytes);
-    let sent = run(size, &directory, false)?;
-    let kept = run(size, &directory, true)?;
+    let sent = run(record_count, value_size_bytes, &directory, false)?;
+    let from_copy = run(record_count, value_size_bytes, &directory, true)?;
     println!(
         "{:<44}{:>14}{:>14}",
         "the other backup is filled", "from scratch", "from its copy"
     );
     let row = |name: &str, of: &dyn Fn(&Cost) -> String| {
-        println!("{name:<44}{:>14}{:>14}", of(&sent), of(&kept));
+        println!("{name:<44}{:>14}{:>14}", of(&sent), of(&from_copy));
     };
     let mebibytes = |bytes: u64| format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20));
     let seconds = |time: Duration| format!("{:.3} s", time.as_secs_f64());
@@ -118,8 +117,8 @@ impl Node {
             previous,
             ..BackupOptions::default()
         };
-        let of = (storage, options);
-        Ok(Backup::new(self.endpoint(), self.layout, Epoch(epoch), of)?)
+        let (endpoint, epoch) = (self.endpoint(), Epoch(epoch));
+        Ok(Backup::new(endpoint, self.layout, epoch, storage, options)?)
     }
 
     /// Serves the backup until [`stop`](Self::stop) is called and there is nothing more to do.
@@ -146,7 +145,12 @@ impl Node {
     }
 }
 
-fn run(size: (u64, usize), directory: &Path, keeps: bool) -> Result<Cost, Failure> {
+fn run(
+    record_count: u64,
+    value_size_bytes: usize,
+    directory: &Path,
+    keeps: bool,
+) -> Result<Cost, Failure> {
     let scratch = tempfile::tempdir_in(directory)?;
     let path = |name: &str| scratch.path().join(name);
     let nodes = [Node::new()?, Node::new()?];
@@ -163,7 +167,7 @@ fn run(size: (u64, usize), directory: &Path, keeps: bool) -> Result<Cost, Failur
             let added = primary.add_backup(BackupId(id), node.connections());
             added.expect("filled");
         }
-        write(&primary, size);
+        write(&primary, record_count, value_size_bytes);
         nodes.iter().for_each(Node::stop);
         serving.map(|server| server.join().expect("no panic"))
     });
@@ -190,7 +194,7 @@ fn run(size: (u64, usize), directory: &Path, keeps: bool) -> Result<Cost, Failur
     backup.note_in_force()?;
     let time = since.elapsed();
     let put = primary.engine().get(&0_u64.to_be_bytes())?;
-    assert_eq!(put.map(|value| value.len()), Some(size.1));
+    assert_eq!(put.map(|value| value.len()), Some(value_size_bytes));
     let link = primary.status().backups.remove(0);
     Ok(Cost {
         promotion_time,
@@ -201,7 +205,7 @@ fn run(size: (u64, usize), directory: &Path, keeps: bool) -> Result<Cost, Failur
 }
 
 /// Puts keys in an order in which neighbors are far apart, then finishes all background work.
-fn write(primary: &Primary<MappedEndpoint>, (record_count, value_size_bytes): (u64, usize)) {
+fn write(primary: &Primary<MappedEndpoint>, record_count: u64, value_size_bytes: usize) {
     let mut value = vec![0; value_size_bytes];
     for number in 0..record_count {
         let key = number.wrapping_mul(0x9E37_79B9_7F4A_7C15) % record_count;

@@ -98,7 +98,7 @@ fn run(index: IndexKind, record_count: u64, write_count: u64) -> Result<Cost, Bo
         engine: engine_options.clone(),
         ..BackupOptions::default()
     };
-    let mut backup = Backup::new(endpoint(), layout, Epoch(1), (storage(1)?, options))?;
+    let mut backup = Backup::new(endpoint(), layout, Epoch(1), storage(1)?, options)?;
     let engine = Engine::open(storage(0)?, engine_options)?;
     let options = ReplicationOptions {
         index,

@@ -47,7 +47,8 @@ enum BasePiece {
 /// checksums ahead, while the backup does the same with its own pieces.
 pub(crate) fn offer_base<E: Endpoint>(
     engine: &Engine,
-    (connection, backup_entry): (&mut IndexConnection<E>, &BackupEntry<E>),
+    connection: &mut IndexConnection<E>,
+    backup_entry: &BackupEntry<E>,
     base: &EngineBase,
 ) -> Result<(), ShipError> {
     thread::scope(|scope| {
@@ -168,8 +169,8 @@ fn offer<E: Endpoint>(
     };
     match ask(connection, backup_entry, &offer)? {
         ReplicationReply::Taken(true) => {
-            let kept = &backup_entry.counters.kept_size_bytes;
-            kept.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+            let kept_size_bytes = &backup_entry.counters.kept_size_bytes;
+            kept_size_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
             Ok(())
         }
         ReplicationReply::Taken(false) => put(connection, backup_entry, &bytes, &request),

@@ -57,7 +57,7 @@ impl<E: Endpoint + Send> BackupLinks<E> {
         }
         let backup_entries: Vec<_> = self.backup_entries().values().cloned().collect();
         for backup_entry in backup_entries.iter().filter(|it| is_comparable(it)) {
-            match self.compare_with(engine, (backup_entry, piece)) {
+            match self.compare_with(engine, backup_entry, piece) {
                 Ok(Compared::Equal) => counts.equal_count += 1,
                 Ok(Compared::NotComparable) => {}
                 Ok(Compared::Mismatch(found)) => {
@@ -79,7 +79,8 @@ impl<E: Endpoint + Send> BackupLinks<E> {
     fn compare_with(
         &self,
         engine: &Engine,
-        (backup_entry, piece): (&Arc<BackupEntry<E>>, &VerifiedPiece),
+        backup_entry: &Arc<BackupEntry<E>>,
+        piece: &VerifiedPiece,
     ) -> Result<Compared, ShipError> {
         let request = ReplicationRequest::Piece {
             name: piece.name,

@@ -45,7 +45,7 @@ impl<E: Endpoint + Send> BackupLinks<E> {
         self.check_leads()?;
         let BackupConnections { log, index, layout } = connections;
         let backup_entry = Arc::new(BackupEntry::new(id, IndexConnection::new(index, layout)));
-        let filled = self.fill_member(engine, &backup_entry, (log, layout));
+        let filled = self.fill_member(engine, &backup_entry, log, layout);
         if let Err(error) = &filled {
             self.forget(&backup_entry);
             tracing::warn!(%error, "a backup could not catch up");
@@ -57,7 +57,8 @@ impl<E: Endpoint + Send> BackupLinks<E> {
         &self,
         engine: &Engine,
         backup_entry: &Arc<BackupEntry<E>>,
-        (log, layout): (E, Layout),
+        log: E,
+        layout: Layout,
     ) -> Result<(), ReplicaError> {
         let backup = backup_entry.id;
         let not_filled = |how: String| ReplicaError::NotFilled { backup, how };
@@ -83,16 +84,17 @@ impl<E: Endpoint + Send> BackupLinks<E> {
         // From now on this is the backup's epoch. If the primary is raised meanwhile, the next
         // steps raise the backup (REPLICATION-12).
         let epoch = self.epoch();
-        self.send_base(
-            engine,
-            (&mut index_connection, backup_entry),
-            (&base, epoch),
-        )
-        .map_err(ship_failed)?;
-        let from = base.next_log.start();
-        let of = (layout, epoch, self.epoch_state());
-        let from = (Arc::clone(&self.log), from);
-        let mut connection = LogConnection::new(log, of, Arc::clone(backup_entry), from);
+        self.send_base(engine, &mut index_connection, backup_entry, &base, epoch)
+            .map_err(ship_failed)?;
+        let mut connection = LogConnection::new(
+            log,
+            layout,
+            epoch,
+            self.epoch_state(),
+            Arc::clone(backup_entry),
+            Arc::clone(&self.log),
+            base.next_log.start(),
+        );
         let own = |error| match error {
             LogConnectionError::Own(error) => ReplicaError::Engine(error),
             LogConnectionError::Mismatch(found) => ReplicaError::Mismatch { backup, found },
@@ -156,8 +158,10 @@ impl<E: Endpoint + Send> BackupLinks<E> {
     fn send_base(
         &self,
         engine: &Engine,
-        (connection, backup_entry): (&mut IndexConnection<E>, &BackupEntry<E>),
-        (base, epoch): (&EngineBase, Epoch),
+        connection: &mut IndexConnection<E>,
+        backup_entry: &BackupEntry<E>,
+        base: &EngineBase,
+        epoch: Epoch,
     ) -> Result<(), ShipError> {
         let begin = ReplicationRequest::Begin {
             version: VERSION,
@@ -170,10 +174,10 @@ impl<E: Endpoint + Send> BackupLinks<E> {
         }
         match ask(connection, backup_entry, &begin)? {
             ReplicationReply::Begun { has_previous: true } => {
-                offer_base(engine, (connection, backup_entry), base)?;
+                offer_base(engine, connection, backup_entry, base)?;
             }
             ReplicationReply::Begun { .. } => {
-                send_pieces(engine, (connection, backup_entry), base)?;
+                send_pieces(engine, connection, backup_entry, base)?;
             }
             other => return Err(unexpected(other)),
         }
@@ -190,7 +194,8 @@ impl<E: Endpoint + Send> BackupLinks<E> {
 /// Sends all pieces of a base.
 fn send_pieces<E: Endpoint>(
     engine: &Engine,
-    (connection, backup_entry): (&mut IndexConnection<E>, &BackupEntry<E>),
+    connection: &mut IndexConnection<E>,
+    backup_entry: &BackupEntry<E>,
     base: &EngineBase,
 ) -> Result<(), ShipError> {
     let mut bytes = Vec::new();

@@ -64,10 +64,11 @@ pub(crate) enum IndexConnectionError {
 
 impl<E: Endpoint> IndexConnection<E> {
     pub(crate) fn new(endpoint: E, layout: Layout) -> Self {
+        let (requests, replies) = layout.rings();
         Self {
             endpoint,
             layout,
-            lines: CallerRings::new(layout.rings()),
+            lines: CallerRings::new(requests, replies),
             batch: Batch::new(),
             words: Vec::new(),
         }
@@ -80,8 +81,8 @@ impl<E: Endpoint> IndexConnection<E> {
         let (requests, replies) = self.layout.rings();
         self.batch.clear();
         let slots = [requests, replies].map(|ring| self.batch.read(ring.at(0), 1));
-        let looked = self.endpoint.execute(&mut self.batch);
-        block_on(looked, self.endpoint.completions())?;
+        let execution = self.endpoint.execute(&mut self.batch);
+        block_on(execution, self.endpoint.completions())?;
         Ok(slots.iter().all(|slot| self.batch.words(*slot) == [0]))
     }
 
@@ -129,8 +130,8 @@ impl<E: Endpoint> IndexConnection<E> {
         // Replies lie in the backup's memory, on every fabric.
         let caller = Caller::new(&self.endpoint, &self.endpoint, &self.lines);
         let (request, mut reply) = (request.encode(), Vec::new());
-        let room = (reply_size_bytes, &mut reply);
-        let called = caller.call(&mut self.batch, &request, room, is_gone);
+        let batch = &mut self.batch;
+        let called = caller.call(batch, &request, reply_size_bytes, &mut reply, is_gone);
         block_on(poll_with_backoff(called), self.endpoint.completions())?;
         Ok(reply)
     }

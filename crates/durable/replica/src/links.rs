@@ -191,7 +191,7 @@ impl<E: Endpoint + Send> BackupLinks<E> {
                 sender.send_to(endpoint, target)
             });
             self.replicating_to.store(0, Ordering::Relaxed);
-            sent.map_err(|error| self.note(error))?;
+            sent.map_err(|(backup, error)| self.note(backup, error))?;
             // Reads see this from now on. A backup being added has it before.
             self.replicated_to.fetch_max(target.0, Ordering::AcqRel);
         }
@@ -234,7 +234,7 @@ impl<E: Endpoint + Send> BackupLinks<E> {
             for_all(&mut self.connections(), |sender, endpoint| {
                 sender.ask_for_sync(endpoint, target)
             })
-            .map_err(|error| self.note(error))?;
+            .map_err(|(backup, error)| self.note(backup, error))?;
             self.log.sync_to(target)?;
             self.wait_for_syncs(target)?;
             self.synced_to.fetch_max(target.0, Ordering::AcqRel);
@@ -250,8 +250,8 @@ impl<E: Endpoint + Send> BackupLinks<E> {
             self.check_not_stopped()?;
             let mut connections = self.connections();
             if !connections.iter().all(is_synced) {
-                let looked = for_all(&mut connections, LogSendState::poll);
-                looked.map_err(|error| self.note(error))?;
+                let poll_result = for_all(&mut connections, LogSendState::poll);
+                poll_result.map_err(|(backup, error)| self.note(backup, error))?;
             }
             if connections.iter().all(is_synced) {
                 break;
@@ -270,12 +270,12 @@ impl<E: Endpoint + Send> BackupLinks<E> {
     pub(crate) fn confirm(&self) -> Result<(), ReplicaError> {
         self.check()?;
         let mut connections = self.connections();
-        let looked = for_all(&mut connections, LogSendState::poll);
-        looked.map_err(|error| self.note(error))
+        let poll_result = for_all(&mut connections, LogSendState::poll);
+        poll_result.map_err(|(backup, error)| self.note(backup, error))
     }
 
     /// Records what a failure means for all writers. The caller holds the connections.
-    pub(crate) fn note(&self, (backup, error): (BackupId, LogConnectionError)) -> ReplicaError {
+    pub(crate) fn note(&self, backup: BackupId, error: LogConnectionError) -> ReplicaError {
         let failure = match error {
             LogConnectionError::Own(error) => return error.into(),
             LogConnectionError::Stopped => return ReplicaError::Stopped,

@@ -83,9 +83,12 @@ impl<E: Endpoint> LogConnection<E> {
     /// of a segment.
     pub(crate) fn new(
         endpoint: E,
-        (layout, epoch, epoch_state): (Layout, Epoch, Arc<EpochState>),
+        layout: Layout,
+        epoch: Epoch,
+        epoch_state: Arc<EpochState>,
         backup_entry: Arc<BackupEntry<E>>,
-        (log, from): (Arc<ValueLog>, LogPosition),
+        log: Arc<ValueLog>,
+        from: LogPosition,
     ) -> Self {
         backup_entry.note_sent(from);
         backup_entry.note_verified(from.number());

@@ -47,7 +47,8 @@ impl Mismatch {
     /// Compares the checksums of both sides.
     pub(crate) fn check(
         part: ComparedPart,
-        (primary, backup): (WrittenSum, WrittenSum),
+        primary: WrittenSum,
+        backup: WrittenSum,
     ) -> Result<(), Self> {
         let found = Self {
             part,

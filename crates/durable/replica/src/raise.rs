@@ -26,7 +26,7 @@ impl<E: Endpoint + Send> BackupLinks<E> {
         let mut deposed = None;
         for (backup, error) in failures {
             let is_deposed = matches!(error, LogConnectionError::Deposed(_));
-            let error = self.note((backup, error));
+            let error = self.note(backup, error);
             if is_deposed {
                 deposed = Some(error);
             } else {

@@ -241,7 +241,7 @@ mod tests {
     /// Fixes the format of replies: a change needs a new version.
     #[test]
     fn answers_are_golden() {
-        let begun = ReplicationReply::Begun { has_previous: true };
+        let begun_reply = ReplicationReply::Begun { has_previous: true };
         let found = OwnPiece::Found(WrittenSum {
             size_bytes: u32::MAX,
             crc: u64::MAX,
@@ -249,7 +249,7 @@ mod tests {
         let found_text =
             r#"{"piece":{"found":{"size_bytes":4294967295,"crc":18446744073709551615}}}"#;
         for (reply, golden) in [
-            (begun, r#"{"begun":{"has_previous":true}}"#),
+            (begun_reply, r#"{"begun":{"has_previous":true}}"#),
             (ReplicationReply::Taken(false), r#"{"taken":false}"#),
             (
                 ReplicationReply::Written(WrittenSum {

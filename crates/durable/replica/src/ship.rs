@@ -165,7 +165,7 @@ pub(crate) fn put<E: Endpoint>(
         }
         _ => unreachable!("nothing else has bytes"),
     };
-    let compared = Mismatch::check(part, (WrittenSum::of(bytes), written));
+    let compared = Mismatch::check(part, WrittenSum::of(bytes), written);
     compared.inspect_err(|found| backup_entry.note_mismatch(found))?;
     Ok(())
 }

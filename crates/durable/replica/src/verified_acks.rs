@@ -101,7 +101,7 @@ impl VerifiedAcks {
             };
             let own = log.sum_of(number, size_bytes)?;
             let part = ComparedPart::LogSegment(number);
-            Mismatch::check(part, (own, receipt.written))?;
+            Mismatch::check(part, own, receipt.written)?;
             self.closed.pop_front();
         }
         if said.written_to > self.sent_to_max {
@@ -152,7 +152,7 @@ impl VerifiedAcks {
         // If a segment is verified as a whole, each part of it is.
         if number == verified {
             let own = log.sum_of(number, end)?;
-            Mismatch::check(ComparedPart::LogSegment(number), (own, written))?;
+            Mismatch::check(ComparedPart::LogSegment(number), own, written)?;
         }
         self.synced_to = to;
         Ok(())

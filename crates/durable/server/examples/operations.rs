@@ -23,7 +23,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for replica_count in [1, 2, 3] {
         let scratch = tempfile::tempdir()?;
         let coordinator = SharedCoordinator::new(Embedded::default(), "here");
-        admin::found(&coordinator)?;
+        admin::create_cluster(&coordinator)?;
         let secret = Some(Secret::from_text("a secret of this process")?);
         let mut servers = Vec::new();
         for index in 0..replica_count {

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -18,6 +18,7 @@ use crate::host::Host;
 use crate::outage_log::OutageLog;
 use crate::seen_file::SeenNotes;
 use crate::server::{TICK, set};
+use crate::sync::lock;
 
 /// Interval at which a server checks whether its cluster was adopted, and tries to adopt its
 /// directory.
@@ -40,24 +41,24 @@ impl AgentThread {
     /// Ticks until the server ends or cannot continue, then ends the lease.
     pub(crate) fn run(mut self, is_over: &AtomicBool) {
         // The last logged reason why the directory could not be adopted.
-        let mut told = None;
+        let mut logged_error = None;
         while !is_over.load(Ordering::Acquire) {
-            self.agent.note_kept(self.seen.kept());
+            self.agent.note_recorded_start(self.seen.recorded());
             let ticked = self.agent.tick(TICK);
             self.seen.note(self.agent.seen());
             match ticked {
                 Err(error @ ClusterError::NumberTaken { .. }) => {
-                    let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
+                    let mut failure = lock(&self.failure);
                     *failure = Some(error.into());
                     break;
                 }
                 Err(ClusterError::AdoptedAs { cluster, .. }) => {
                     if let Err(error) = self.adopt(cluster) {
                         let error = error.to_string();
-                        if told.as_ref() != Some(&error) {
+                        if logged_error.as_ref() != Some(&error) {
                             let server = self.server;
                             tracing::warn!("{server} cannot adopt {cluster}: {error}");
-                            told = Some(error);
+                            logged_error = Some(error);
                         }
                         rest(ADOPTION_INTERVAL, is_over);
                     }

@@ -54,9 +54,11 @@ pub(crate) fn draw() -> Result<AgreementKey, String> {
 /// servers' secret, or the cluster's.
 pub(crate) fn secret(
     own: AgreementKey,
-    (side, other): (AgreementSide, AttachmentKey),
+    side: AgreementSide,
+    other: AttachmentKey,
     known: Option<&Secret>,
-    (name, attachment): (ReplicaName, u64),
+    name: ReplicaName,
+    attachment: u64,
 ) -> Result<Secret, String> {
     let numbers = [
         name.region.0,
@@ -67,6 +69,6 @@ pub(crate) fn secret(
     ];
     let numbers: Vec<u8> = numbers.iter().flat_map(|it| it.to_le_bytes()).collect();
     let purpose: [&[u8]; 2] = [b"backup memory", &numbers];
-    let agreed = own.agree((side, &other.0), known, &purpose);
+    let agreed = own.agree(side, &other.0, known, &purpose);
     agreed.map_err(|error| error.to_string())
 }

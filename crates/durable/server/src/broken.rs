@@ -48,7 +48,8 @@ impl BrokenReplicas {
     /// Returns the report of a replica's copy that nothing has open any more; reads it once.
     pub(crate) fn copy(
         &mut self,
-        (region, replica): (RegionId, ReplicaNumber),
+        region: RegionId,
+        replica: ReplicaNumber,
         place: &ReplicaStore,
     ) -> Option<CopyReport> {
         if let Some(copy) = self.copies.get(&(region, replica)) {

@@ -14,7 +14,7 @@ use farleaf_lsm::storage::{DirectoryStorage, Storage};
 use crate::directory::{REGIONS, cluster_of, failed};
 use crate::error::ServerError;
 use crate::open_storage::OpenStorage;
-use crate::place::{ReplicaNote, ReplicaStore, found};
+use crate::place::{ReplicaNote, ReplicaStore, replica_directories};
 
 /// The copy of a region that is in force in a server's directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,8 +51,8 @@ pub struct RegionComparison {
 pub fn replicas_in(server: &Path) -> Result<Vec<ReplicaDirectory>, ServerError> {
     let regions = server.join(REGIONS);
     let mut replicas = Vec::new();
-    for id in found(&regions)? {
-        replicas.extend(replica_in(server, id)?);
+    for (region, replica) in replica_directories(&regions)? {
+        replicas.extend(replica_in(server, region, replica)?);
     }
     replicas.sort_by_key(|it| (it.region, it.replica));
     Ok(replicas)
@@ -64,11 +64,12 @@ pub fn replicas_in(server: &Path) -> Result<Vec<ReplicaDirectory>, ServerError> 
 /// If the copy's note is corrupted, or cannot be read.
 pub fn replica_in(
     server: &Path,
-    id: (RegionId, ReplicaNumber),
+    region: RegionId,
+    replica: ReplicaNumber,
 ) -> Result<Option<ReplicaDirectory>, ServerError> {
     let regions = server.join(REGIONS);
-    let of = (&*regions, cluster_of(server)?);
-    let place = ReplicaStore::new(of, id, OpenStorage::default());
+    let cluster = cluster_of(server)?;
+    let place = ReplicaStore::new(&regions, cluster, region, replica, OpenStorage::default());
     // Without a note the copy was never complete.
     let note = place.note_of_any()?;
     Ok(note.map(|note| of_note(&note, place.data(note.generation))))

@@ -2,11 +2,13 @@
 //! it, since the next one would have the same corruption.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
 use farleaf_lsm::LsmError;
 use farleaf_lsm::place::LogNumber;
 use farleaf_replica::BackupId;
+
+use crate::sync::lock;
 
 /// Log segments that are damaged in all copies. The list is only in memory: a reopened replica
 /// gives up once more, if there is another one, until the last one has the list again.
@@ -39,25 +41,21 @@ impl KnownDamage {
 }
 
 impl SharedDamage {
-    fn known(&self) -> MutexGuard<'_, KnownDamage> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Notes the damaged segments of a backup's copy.
     pub(crate) fn note(&self, backup: BackupId, segments: &BTreeSet<LogNumber>) {
-        let lists = &mut self.known().lists;
+        let lists = &mut lock(&self.known).lists;
         lists.remove(&None);
         lists.insert(Some(backup), segments.clone());
     }
 
     /// Removes the list of a backup that is gone.
     pub(crate) fn forget(&self, backup: BackupId) {
-        self.known().lists.remove(&Some(backup));
+        lock(&self.known).lists.remove(&Some(backup));
     }
 
     /// Replaces the list that a backup's primary has sent.
     pub(crate) fn replace(&self, segments: impl IntoIterator<Item = LogNumber>) {
-        *self.known() = KnownDamage {
+        *lock(&self.known) = KnownDamage {
             lists: [(None, segments.into_iter().collect())].into(),
             collected: BTreeSet::new(),
         };
@@ -65,21 +63,21 @@ impl SharedDamage {
 
     /// Returns the segments that are damaged in all other known copies and still exist.
     pub(crate) fn all(&self) -> BTreeSet<LogNumber> {
-        let known = self.known();
+        let known = lock(&self.known);
         let everywhere = known.everywhere();
         everywhere.difference(&known.collected).copied().collect()
     }
 
     /// Notes which damaged segments the log no longer has. Costs little if nothing is damaged.
     pub(crate) fn note_collected(&self, has: impl Fn(LogNumber) -> bool) {
-        let known = &mut *self.known();
-        let gone = known.everywhere().into_iter().filter(|it| !has(*it));
-        known.collected.extend(gone);
+        let known = &mut *lock(&self.known);
+        let collected_now = known.everywhere().into_iter().filter(|it| !has(*it));
+        known.collected.extend(collected_now);
     }
 
     /// Returns whether a segment that was damaged in all copies was collected since.
     pub(crate) fn is_collected(&self, segment: Option<LogNumber>) -> bool {
-        let known = self.known();
+        let known = lock(&self.known);
         segment.is_some_and(|it| known.collected.contains(&it) && known.everywhere().contains(&it))
     }
 
@@ -90,7 +88,7 @@ impl SharedDamage {
 
     /// Returns whether all copies have the damage of a failure that was noted.
     pub(crate) fn has_segment(&self, segment: Option<LogNumber>) -> bool {
-        segment.is_some_and(|segment| self.known().everywhere().contains(&segment))
+        segment.is_some_and(|segment| lock(&self.known).everywhere().contains(&segment))
     }
 
     /// Describes the damage, if there is any.

@@ -63,8 +63,7 @@ impl ServerIdentity {
     }
 
     fn write(&self, directory: &Path) -> Result<(), ServerError> {
-        let bytes = serde_json::to_vec(self).expect("it is a plain value");
-        write_whole(&directory.join(SERVER), &bytes)
+        write_whole(&directory.join(SERVER), &json(self))
     }
 }
 
@@ -268,11 +267,7 @@ fn refuse_without_identity(path: &Path) -> Result<(), ServerError> {
 }
 
 fn decode(file: &Path, bytes: &[u8]) -> Result<ServerIdentity, ServerError> {
-    let damaged = |how: String| ServerError::Damaged {
-        path: file.to_owned(),
-        how,
-        remedy: RESTORE,
-    };
+    let damaged = ServerError::damaged(file, RESTORE);
     let version = version_of(bytes).map_err(damaged)?;
     if version != VERSION && version != LEGACY_VERSION {
         return Err(other_version(file, version, VERSION));
@@ -313,11 +308,7 @@ pub(crate) fn read_small(
     path: &Path,
     remedy: &'static str,
 ) -> Result<Option<Vec<u8>>, ServerError> {
-    let damaged = |how| ServerError::Damaged {
-        path: path.to_owned(),
-        how,
-        remedy,
-    };
+    let damaged = ServerError::damaged(path, remedy);
     let mut bytes = Vec::new();
     let read = File::open(path).and_then(|file| {
         let mut limited = file.take(SMALL_SIZE_BYTES_MAX + 1);
@@ -369,6 +360,11 @@ fn draw() -> Result<ServerId, ServerError> {
         source: error.into(),
     })?;
     Ok(ServerId(1 + u64::from_le_bytes(bytes) % DRAWN_NUMBER_MAX))
+}
+
+/// Encodes the content of a file.
+pub(crate) fn json(content: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec(content).expect("it is a plain value")
 }
 
 /// Writes a file atomically and durably: after a crash it has either the new content or the old
@@ -539,7 +535,7 @@ mod tests {
             (r#"{"version":1,"cluster":7,"server":0}"#, "number 0"),
             (r#"{"version":1,"cluster":7}"#, "missing field"),
             ("", "EOF"),
-            (&"x".repeat(70_000), "more than 65536 bytes"),
+            (&"x".repeat(70_000), "larger than 65536 bytes"),
         ] {
             fs::write(&file, text).expect("written");
             let opened = open_in(scratch.path(), CLUSTER, None);
@@ -558,12 +554,12 @@ mod tests {
         let path = scratch.path().join("new");
         let locked = LockedDirectory::open(&path, Some(ServerId(2))).expect("it is new");
         let error = locked.claim(&record(CLUSTER), |_| Ok(Some("host:2".to_owned())));
-        let told = error.expect_err("it is taken").to_string();
+        let message = error.expect_err("it is taken").to_string();
         assert!(
-            told.contains("server 2 already exists") && told.contains("host:2"),
-            "{told}"
+            message.contains("server 2 already exists") && message.contains("host:2"),
+            "{message}"
         );
-        assert!(told.contains("--number"), "{told}");
+        assert!(message.contains("--number"), "{message}");
         assert!(!path.join(SERVER).exists(), "it belongs to nobody");
         let asked_count = std::cell::Cell::new(0);
         let locked = LockedDirectory::open(&path, None).expect("it is new");

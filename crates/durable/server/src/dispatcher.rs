@@ -64,7 +64,7 @@ impl RequestDispatcher {
                 operations::execute(&served, &request, reply);
             }
             _ => {
-                let ordered = replica.shown().ordered;
+                let ordered = replica.status().ordered;
                 let status = if ordered == Some(header.epoch) {
                     Status::NotNow("the region is being opened".to_owned())
                 } else {
@@ -76,7 +76,7 @@ impl RequestDispatcher {
     }
 
     fn answer_peer(&self, request: &[u8], reply: &mut Vec<u8>) {
-        let answer = match peer::decode_request(request) {
+        let answer = match peer::decode(request) {
             Ok(request) => self.answer_server(request),
             Err(how) => PeerReply::Refused(how),
         };
@@ -91,7 +91,7 @@ impl RequestDispatcher {
                 child,
                 from,
                 to,
-            } => return self.replicas.prepare_backup(of, (child, from, to)),
+            } => return self.replicas.prepare_backup(of, child, from, to),
             PeerRequest::Abandon { child, .. } => {
                 drop(self.replicas.abandon(child));
                 return PeerReply::Abandoned;

@@ -1,7 +1,7 @@
 //! Errors of region servers.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use farleaf_cluster::ClusterError;
 use farleaf_cluster::agent::host::ReplicaFailure;
@@ -139,6 +139,18 @@ pub enum ServerError {
 }
 
 impl ServerError {
+    /// Returns the function that creates the error of a corrupted file from a description.
+    pub(crate) fn damaged<'p>(
+        path: &'p Path,
+        remedy: &'static str,
+    ) -> impl Fn(String) -> Self + Copy + use<'p> {
+        move |how| Self::Damaged {
+            path: path.to_owned(),
+            how,
+            remedy,
+        }
+    }
+
     /// Returns whether the disk, or a quota of it, is full.
     pub(crate) fn is_out_of_space(&self) -> bool {
         match self {

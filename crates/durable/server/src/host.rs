@@ -17,8 +17,9 @@ use farleaf_cluster::record::{CopyReport, Orphan, SpaceState};
 use crate::broken::BrokenReplicas;
 use crate::context::Context;
 use crate::open_replicas::OpenReplicas;
+use crate::open_storage::DiskSpace;
 use crate::orphans::Orphans;
-use crate::place::{ReplicaStore, copies};
+use crate::place::copies;
 use crate::replica::{Ending, Replica, Role, Split, Wanted};
 use crate::served::{DRAIN_REST, DRAIN_TIME_MAX};
 
@@ -90,14 +91,14 @@ impl Host {
         let backoff_until = self.broken.backoff_until(region).filter(|_| is_backup);
         let begins_at = backoff_until.unwrap_or_else(Instant::now);
         self.broken.forget_copies(region);
-        let opened = Replica::open(&self.context, guard, (wanted, begins_at));
+        let opened = Replica::open(&self.context, guard, wanted, begins_at);
         let (replica, thread) = opened.map_err(|error| HostError(error.to_string()))?;
         self.replicas.set(region, Some(Arc::clone(&replica)));
-        self.keep(region, (replica, thread));
+        self.keep(region, replica, thread);
         Ok(())
     }
 
-    fn keep(&mut self, region: RegionId, (replica, thread): (Arc<Replica>, JoinHandle<()>)) {
+    fn keep(&mut self, region: RegionId, replica: Arc<Replica>, thread: JoinHandle<()>) {
         let rate = Rate {
             since: Instant::now(),
             operation_count: 0,
@@ -120,7 +121,7 @@ impl Host {
             .filter(|(replica, _)| replica.number == wanted.order.replica)
             .ok_or_else(|| HostError("the region was not prepared here".to_owned()))?;
         replica.become_ordinary(wanted);
-        self.keep(region, (replica, thread));
+        self.keep(region, replica, thread);
         Ok(())
     }
 
@@ -183,10 +184,11 @@ impl Host {
         }
     }
 
-    fn place(&self, id: (RegionId, ReplicaNumber)) -> ReplicaStore {
-        let open_storage = self.context.open_storage.clone();
-        let of = (&*self.context.regions, self.context.cluster());
-        ReplicaStore::new(of, id, open_storage)
+    fn disk_space(&self) -> std::io::Result<DiskSpace> {
+        let Context {
+            options, regions, ..
+        } = &*self.context;
+        options.storage.disk_space(regions)
     }
 
     fn end(&mut self, region: RegionId, ending: Ending) {
@@ -269,9 +271,7 @@ impl RegionHost for Host {
         order: &RegionOrder,
         backups: &[BackupOrder],
     ) -> Result<(), HostError> {
-        self.change(Wanted::primary(order, backups, Source::Copy))?;
-        self.note_backups(order.region, backups);
-        Ok(())
+        self.promote(order, backups)
     }
 
     fn open_as_backup(
@@ -280,7 +280,7 @@ impl RegionHost for Host {
         primary: ServerId,
         source: Source,
     ) -> Result<(), HostError> {
-        let wanted = Wanted::backup(order, (primary, source));
+        let wanted = Wanted::backup(order, primary, source);
         match source {
             Source::Split(_) => self.adopt(wanted),
             _ => self.open(wanted),
@@ -288,7 +288,7 @@ impl RegionHost for Host {
     }
 
     fn follow(&mut self, order: &RegionOrder, primary: ServerId) -> Result<(), HostError> {
-        let wanted = Wanted::backup(order, (primary, Source::Primary(primary)));
+        let wanted = Wanted::backup(order, primary, Source::Primary(primary));
         self.change(wanted)
     }
 
@@ -328,8 +328,15 @@ impl RegionHost for Host {
         let wanted = Wanted::primary(&of_child, &backups, Source::Empty);
         let replica = self.replicas.prepare(wanted, &open.replica);
         let replica = replica.map_err(HostError)?;
-        let of = (child, at.clone(), order.epoch);
-        let started = Split::start((&open.replica, &self.context), of, (replica, backups));
+        let started = Split::start(
+            &open.replica,
+            &self.context,
+            child,
+            at.clone(),
+            order.epoch,
+            replica,
+            backups,
+        );
         *split = Some(started.map_err(|error| HostError(error.to_string()))?);
         Ok(())
     }
@@ -368,34 +375,38 @@ impl RegionHost for Host {
         self.retry_splits();
         let open = self.open.iter_mut();
         open.map(|(region, open)| {
-            let shown = open.replica.shown();
+            let status = open.replica.status();
             let served = open.replica.served();
             let count = served.map_or(0, |it| it.operation_count.load(Ordering::Relaxed));
             ReplicaStatus {
                 region: *region,
                 replica: open.replica.number,
                 // The replica is open at no epoch until its thread has carried out the order.
-                epoch: shown.epoch.unwrap_or(Epoch(0)),
-                primary: shown.primary,
+                epoch: status.epoch.unwrap_or(Epoch(0)),
+                primary: status.primary,
                 // A replica whose thread has panicked does nothing any more.
-                failure: shown.failure.or_else(|| {
+                failure: status.failure.or_else(|| {
                     let is_over = open.thread.is_finished();
                     is_over.then(|| "the replica thread ended unexpectedly".to_owned().into())
                 }),
-                waits_for_space: shown.waits_for_space,
-                fault: shown.fault,
-                verification: shown.verification,
-                size_bytes: shown.size_bytes,
+                waits_for_space: status.waits_for_space,
+                fault: status.fault,
+                verification: status.verification,
+                size_bytes: status.size_bytes,
                 operations_per_second: open.rate.current_rate(count),
-                position_bytes: shown.position_bytes,
+                position_bytes: status.position_bytes,
             }
         })
         .collect()
     }
 
     fn copies(&mut self) -> DiskCopies {
-        let of = (&*self.context.regions, self.context.cluster());
-        copies(of, &self.context.open_storage)
+        let context = &self.context;
+        copies(
+            &context.regions,
+            context.cluster(),
+            &context.options.storage,
+        )
     }
 
     fn orphans(&mut self) -> Vec<Orphan> {
@@ -403,9 +414,9 @@ impl RegionHost for Host {
     }
 
     fn reopenable_copy(&mut self, region: RegionId, replica: ReplicaNumber) -> Option<CopyReport> {
-        let id = (region, replica);
+        let id = Some((region, replica));
         let mut closing = self.closing.iter();
-        let is_closing = closing.any(|(of, thread)| *of == Some(id) && !thread.is_finished());
+        let is_closing = closing.any(|(of, thread)| *of == id && !thread.is_finished());
         let until = self.broken.backoff_until(region);
         let rests = until.is_some_and(|until| Instant::now() < until);
         // A replica of this region that is open by now is a newer one, and must not be disturbed.
@@ -415,17 +426,21 @@ impl RegionHost for Host {
         if SpaceState::of(self.capacity_bytes(), self.free_bytes()) == SpaceState::Full {
             return None;
         }
-        let place = self.place(id);
-        self.broken.copy(id, &place)
+        let place = self.context.replica_store(region, replica);
+        self.broken.copy(region, replica, &place)
     }
 
     fn discard_copy(
         &mut self,
-        (region, replica): (RegionId, ReplicaNumber),
+        region: RegionId,
+        replica: ReplicaNumber,
         incarnation: Option<TableIncarnation>,
     ) {
         self.broken.forget_copies(region);
-        let place = self.place((region, replica)).of_table(incarnation);
+        let place = self
+            .context
+            .replica_store(region, replica)
+            .of_table(incarnation);
         // The copy may be large, or not closed yet, and the calling thread renews the lease.
         let thread = std::thread::Builder::new().name(format!("discard-{}", region.0));
         let id = Some((region, replica));
@@ -449,8 +464,7 @@ impl RegionHost for Host {
     }
 
     fn capacity_bytes(&self) -> u64 {
-        let room = self.context.open_storage.room(&self.context.regions);
-        room.map_or(0, |room| room.capacity_bytes)
+        self.disk_space().map_or(0, |it| it.capacity_bytes)
     }
 
     fn free_bytes(&self) -> Option<u64> {
@@ -463,9 +477,8 @@ impl RegionHost for Host {
         if open.any(finds_none) {
             return Some(0);
         }
-        let room = self.context.open_storage.room(&self.context.regions);
-        let room = room.ok()?;
-        Some(room.free_bytes / FREE_UNIT_BYTES * FREE_UNIT_BYTES)
+        let free_bytes = self.disk_space().ok()?.free_bytes;
+        Some(free_bytes / FREE_UNIT_BYTES * FREE_UNIT_BYTES)
     }
 }
 
@@ -475,8 +488,8 @@ impl Rate {
         let elapsed = self.since.elapsed();
         if elapsed.as_millis() >= 1000 {
             // The count starts anew when a region is served at another epoch.
-            let done = operation_count.saturating_sub(self.operation_count);
-            self.per_second = (done as f64 / elapsed.as_secs_f64()) as u64;
+            let executed = operation_count.saturating_sub(self.operation_count);
+            self.per_second = (executed as f64 / elapsed.as_secs_f64()) as u64;
             self.since = Instant::now();
             self.operation_count = operation_count;
         }

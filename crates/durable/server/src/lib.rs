@@ -17,6 +17,7 @@
 //! | `broken` | replicas that have broken: back-off, and copies that can continue |
 //! | [`compare`] | comparison of replicas byte by byte, from their servers' directories |
 //! | `outage_log` | log messages about a coordinator that does not answer |
+//! | `damage` | corruption that all copies of a region have |
 //! | `directory` | a server's directory and its identity |
 //! | `place` | a replica's directory, and its copy in force |
 //! | `open_storage` | opening of data directories, and free space |
@@ -27,11 +28,13 @@
 //! | `seen_file` | the newest state seen of the coordinator |
 //! | `served` | a region as clients see it; when an operation may be acknowledged |
 //! | `operations` | execution of clients' requests |
+//! | `options` | [`ServerOptions`] |
 //! | `attachment` | the secret of a backup's memory, which is agreed on and never sent |
 //! | `orphans` | files moved aside because nothing proves that they can be deleted |
 //! | `peer` | requests between servers |
 //! | `dispatcher` | dispatch of requests |
 //! | `log_ends` | writes the ends of all logs to their disks, without a sync |
+//! | `sync` | locks that ignore poisoning |
 //! | `watchdog` | finds backups that hang |
 
 #![forbid(unsafe_code)]
@@ -41,6 +44,7 @@ mod attachment;
 mod broken;
 pub mod compare;
 mod context;
+mod damage;
 mod directory;
 mod dispatcher;
 mod error;
@@ -50,6 +54,7 @@ mod note_file;
 mod open_replicas;
 mod open_storage;
 mod operations;
+mod options;
 mod orphans;
 mod outage_log;
 mod peer;
@@ -58,9 +63,11 @@ mod replica;
 mod seen_file;
 mod served;
 pub mod server;
+mod sync;
 mod watchdog;
 
 pub use error::ServerError;
 #[doc(hidden)]
 pub use open_storage::{DiskSpace, OpenStorage};
-pub use server::{PreparedServer, RegionServer, ServerOptions};
+pub use options::ServerOptions;
+pub use server::{PreparedServer, RegionServer};

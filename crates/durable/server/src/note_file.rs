@@ -25,7 +25,7 @@ pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<(), ServerError> {
     let spare = path.with_extension("new");
     let has_spare = fs::metadata(&spare).is_ok_and(|it| it.is_file() && it.len() > 0);
     let is_exchanged = if has_spare {
-        exchange((path, &spare), bytes, sync_directory)?
+        exchange(path, &spare, bytes, sync_directory)?
     } else {
         write_whole(path, bytes)?;
         false
@@ -41,7 +41,8 @@ pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<(), ServerError> {
 /// there is no spare any more. After an error of `sync` the spare is removed, too: on disk, its
 /// inode may still have the file's name, and it must not be overwritten.
 fn exchange(
-    (path, spare): (&Path, &Path),
+    path: &Path,
+    spare: &Path,
     bytes: &[u8],
     sync: impl FnOnce(&Path) -> Result<(), ServerError>,
 ) -> Result<bool, ServerError> {
@@ -134,7 +135,7 @@ mod tests {
         let on_disk = scratch.path().join("on_disk");
         fs::hard_link(&path, &on_disk).expect("linked");
         let fails = |path: &Path| Err(failed("sync", path)(Errno::IO.into()));
-        exchange((&path, &spare), b"second", fails).expect_err("it is not synced");
+        exchange(&path, &spare, b"second", fails).expect_err("it is not synced");
         assert!(!spare.exists());
         replace(&path, b"third").expect("written");
         assert_eq!(fs::read(&on_disk).expect("there"), b"first");

@@ -1,7 +1,7 @@
 //! Open replicas, and those prepared for a split.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, RwLock};
 use std::thread::JoinHandle;
 
 use farleaf_cluster::agent::host::{Closing, RegionOrder, Source};
@@ -12,6 +12,7 @@ use farleaf_cluster::record::region::Key;
 use crate::context::Context;
 use crate::peer::{PeerReply, ReplicaName};
 use crate::replica::{Ending, Replica, Wanted};
+use crate::sync::{lock, read, write};
 
 /// Open replicas for the threads that answer requests, including replicas of regions being split
 /// off.
@@ -39,12 +40,12 @@ impl OpenReplicas {
 
     /// Begins a life: replicas are prepared under this guard from now on.
     pub(crate) fn begin_life(&self, guard: LeaseGuard) {
-        self.prepared().guard = Some(guard);
+        lock(&self.prepared).guard = Some(guard);
     }
 
     /// Ends a life and closes what was prepared in it. Returns the threads that do so.
     pub(crate) fn end_life(&self) -> Vec<JoinHandle<()>> {
-        let prepared = std::mem::take(&mut *self.prepared());
+        let prepared = std::mem::take(&mut *lock(&self.prepared));
         let ended = prepared.by_region.into_iter();
         let ended = ended.map(|(region, (replica, thread))| {
             self.set(region, None);
@@ -56,26 +57,22 @@ impl OpenReplicas {
 
     /// Returns the replica prepared for a region, which is an ordinary one from now on.
     pub(crate) fn take_prepared(&self, region: RegionId) -> Option<(Arc<Replica>, JoinHandle<()>)> {
-        self.prepared().by_region.remove(&region)
-    }
-
-    fn prepared(&self) -> MutexGuard<'_, Prepared> {
-        self.prepared.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.prepared).by_region.remove(&region)
     }
 
     /// Opens a replica of a region being split off, or returns the existing one.
     pub(crate) fn prepare(&self, wanted: Wanted, parent: &Replica) -> Result<Arc<Replica>, String> {
         let child = wanted.order.region;
-        let mut prepared = self.prepared();
+        let mut prepared = lock(&self.prepared);
         if let Some((replica, _)) = prepared.by_region.get(&child) {
             return Ok(Arc::clone(replica));
         }
         let guard = prepared.guard.clone().ok_or("this server has no lease")?;
-        let made = Replica::prepare(&self.context, (guard, parent.stripes()), wanted);
-        let (replica, thread) = made.map_err(|error| error.to_string())?;
+        let opened = Replica::prepare(&self.context, guard, parent.stripes(), wanted);
+        let (replica, thread) = opened.map_err(|error| error.to_string())?;
         self.set(child, Some(Arc::clone(&replica)));
-        let kept = (Arc::clone(&replica), thread);
-        prepared.by_region.insert(child, kept);
+        let entry = (Arc::clone(&replica), thread);
+        prepared.by_region.insert(child, entry);
         Ok(replica)
     }
 
@@ -83,13 +80,15 @@ impl OpenReplicas {
     pub(crate) fn prepare_backup(
         &self,
         of: ReplicaName,
-        (child, from, to): (RegionId, Key, Option<Key>),
+        child: RegionId,
+        from: Key,
+        to: Option<Key>,
     ) -> PeerReply {
         let parent = self.get(of.region).filter(|it| it.number == of.replica);
         let Some(parent) = parent else {
             return PeerReply::NotYet("this server does not have the replica".to_owned());
         };
-        if parent.shown().ordered != Some(of.epoch) || parent.served().is_some() {
+        if parent.status().ordered != Some(of.epoch) || parent.served().is_some() {
             return PeerReply::Refused("the replica is not a backup at this epoch".to_owned());
         }
         let order = RegionOrder {
@@ -104,7 +103,7 @@ impl OpenReplicas {
         };
         // The replica has no data yet.
         let source = Source::Primary(of.primary);
-        match self.prepare(Wanted::backup(&order, (of.primary, source)), &parent) {
+        match self.prepare(Wanted::backup(&order, of.primary, source), &parent) {
             Ok(_) => PeerReply::Prepared,
             Err(how) => PeerReply::Refused(how),
         }
@@ -113,7 +112,7 @@ impl OpenReplicas {
     /// Removes what was prepared for a region that was never created. Returns the thread that does
     /// so, if there was anything.
     pub(crate) fn abandon(&self, child: RegionId) -> Option<JoinHandle<()>> {
-        let prepared = self.prepared().by_region.remove(&child);
+        let prepared = lock(&self.prepared).by_region.remove(&child);
         let (replica, thread) = prepared?;
         self.unset(child, &replica);
         replica.end(Ending::Closed(Closing::Removed));
@@ -121,15 +120,13 @@ impl OpenReplicas {
     }
 
     pub(crate) fn get(&self, region: RegionId) -> Option<Arc<Replica>> {
-        let by_region = self.by_region.read();
-        let by_region = by_region.unwrap_or_else(PoisonError::into_inner);
+        let by_region = read(&self.by_region);
         by_region.get(&region).cloned()
     }
 
     /// Removes a replica from the open ones, unless another one of the region has replaced it.
     fn unset(&self, region: RegionId, replica: &Arc<Replica>) {
-        let by_region = self.by_region.write();
-        let mut by_region = by_region.unwrap_or_else(PoisonError::into_inner);
+        let mut by_region = write(&self.by_region);
         if by_region
             .get(&region)
             .is_some_and(|it| Arc::ptr_eq(it, replica))
@@ -140,15 +137,13 @@ impl OpenReplicas {
 
     /// Returns all open and prepared replicas.
     pub(crate) fn all(&self) -> Vec<Arc<Replica>> {
-        let by_region = self.by_region.read();
-        let by_region = by_region.unwrap_or_else(PoisonError::into_inner);
+        let by_region = read(&self.by_region);
         by_region.values().cloned().collect()
     }
 
     /// Sets or removes the open replica of a region.
     pub(crate) fn set(&self, region: RegionId, replica: Option<Arc<Replica>>) {
-        let by_region = self.by_region.write();
-        let mut by_region = by_region.unwrap_or_else(PoisonError::into_inner);
+        let mut by_region = write(&self.by_region);
         match replica {
             Some(replica) => by_region.insert(region, replica),
             None => by_region.remove(&region),

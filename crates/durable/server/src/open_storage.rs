@@ -63,7 +63,7 @@ impl OpenStorage {
     }
 
     /// Returns the capacity and free space of a directory's disk.
-    pub(crate) fn room(&self, path: &Path) -> io::Result<DiskSpace> {
+    pub(crate) fn disk_space(&self, path: &Path) -> io::Result<DiskSpace> {
         (self.measure_space)(path)
     }
 }

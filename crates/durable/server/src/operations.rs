@@ -6,7 +6,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use farleaf_client::protocol::{
-    Body, Condition, Header, REPLY_SIZE_BYTES_SOFT_MAX, Request, Status, reply,
+    Body, Condition, DeleteRange, Exchange, Header, REPLY_SIZE_BYTES_SOFT_MAX, Request, Scan,
+    Status, reply,
 };
 use farleaf_cluster::client::Stale;
 use farleaf_cluster::record::region::Key;
@@ -45,8 +46,8 @@ impl AckPolicy {
 
 /// Executes a request on its region and puts the reply into `out`.
 pub(crate) fn execute(served: &ServedRegion, request: &Request<'_>, out: &mut Vec<u8>) {
-    let _begun = match served.begin() {
-        Ok(begun) => begun,
+    let _operation = match served.begin() {
+        Ok(operation) => operation,
         Err(serving_state) => return not_now(served, serving_state).encode(out),
     };
     if let Err(status) = check_keys(served, &request.body) {
@@ -64,31 +65,14 @@ pub(crate) fn execute(served: &ServedRegion, request: &Request<'_>, out: &mut Ve
     };
     served.operation_count.fetch_add(1, Ordering::Relaxed);
     let is_read = request.body.is_read();
-    let done = match &request.body {
+    let executed = match &request.body {
         Body::Get(keys) => get(served, keys, out),
         Body::Write(records) => write(served, records, ack_policy, out),
-        Body::Exchange {
-            key,
-            condition,
-            new,
-            returns_previous,
-        } => {
-            let exchange = ConditionalWrite {
-                key,
-                condition: *condition,
-                new: *new,
-                returns_previous: *returns_previous,
-            };
-            exchange.execute(served, ack_policy, out)
-        }
-        Body::Scan { .. } => scan(served, &request.body, out),
-        Body::DeleteRange {
-            lower,
-            upper,
-            count_max,
-        } => delete_range(served, (lower, *upper), *count_max, ack_policy, out),
+        Body::Exchange(exchange) => exchange_value(served, exchange, ack_policy, out),
+        Body::Scan(range) => scan(served, range, out),
+        Body::DeleteRange(range) => delete_range(served, range, ack_policy, out),
     };
-    let status = match done {
+    let status = match executed {
         // Checked only now, after the operation took effect.
         Ok(()) => match served.serving_state() {
             ServingState::Open => return,
@@ -128,9 +112,9 @@ fn check_keys(served: &ServedRegion, body: &Body<'_>) -> Result<(), Status> {
     let has_all = match body {
         Body::Get(keys) => keys.iter().all(|key| served.has(key)),
         Body::Write(records) => records.iter().all(|(key, _)| served.has(key)),
-        Body::Exchange { key, .. } => served.has(key),
+        Body::Exchange(exchange) => served.has(exchange.key),
         // Keys outside of the region are left out of the reply.
-        Body::Scan { .. } | Body::DeleteRange { .. } => true,
+        Body::Scan(_) | Body::DeleteRange(_) => true,
     };
     if has_all {
         return Ok(());
@@ -217,20 +201,19 @@ fn wait_for(
     ack_policy: AckPolicy,
 ) -> Result<(), Status> {
     if let Some(end) = written.end {
-        wait_until(served, (served, end), ack_policy)?;
+        wait_until(served, served, end, ack_policy)?;
     }
     // An acknowledged write is also in the region being split off.
     match (written.end_of_child, served.split()) {
-        (Some(end), Some(SplitTarget { child, .. })) => {
-            wait_until(served, (&child, end), ack_policy)
-        }
+        (Some(end), Some(SplitTarget { child, .. })) => wait_until(served, &child, end, ack_policy),
         _ => Ok(()),
     }
 }
 
 fn wait_until(
     served: &ServedRegion,
-    (of, end): (&ServedRegion, LogPosition),
+    of: &ServedRegion,
+    end: LogPosition,
     ack_policy: AckPolicy,
 ) -> Result<(), Status> {
     let since = Instant::now();
@@ -328,53 +311,43 @@ fn write(
     }
 }
 
-/// A conditional write of a key.
-struct ConditionalWrite<'b> {
-    key: &'b [u8],
-    condition: Condition<'b>,
-    new: Option<&'b [u8]>,
-    returns_previous: bool,
-}
-
-impl ConditionalWrite<'_> {
-    /// Reads the newest value, even if it is not replicated yet, and waits until both that value
-    /// and the write are replicated.
-    fn execute(
-        &self,
-        served: &ServedRegion,
-        ack_policy: AckPolicy,
-        out: &mut Vec<u8>,
-    ) -> Result<(), Status> {
-        check_writes(served)?;
-        let primary = &served.primary;
-        let (previous, is_done, written) = {
-            let _stripe = served.stripe(self.key);
-            let previous = primary.engine().get(self.key);
-            let previous = previous.map_err(|error| read_failed(served, &error.into()))?;
-            let is_done = match self.condition {
-                Condition::Any => true,
-                Condition::Absent => previous.is_none(),
-                Condition::Present => previous.is_some(),
-                Condition::Equals(expected) => previous.as_deref() == Some(expected),
-            };
-            let changes = is_done && !(previous.is_none() && self.new.is_none());
-            let mut written = WrittenEnds::default();
-            if changes {
-                let appended = served.append(self.key, self.new, &mut written);
-                appended.map_err(|error| append_failed(served, &error, written))?;
-            } else {
-                written.end = Some(primary.log_end());
-                written.end_of_child = served.end_of_child(|at| self.key >= at.0.as_slice());
-            }
-            (previous, is_done, written)
+/// Reads the newest value, even if it is not replicated yet, and waits until both that value and
+/// the write are replicated.
+fn exchange_value(
+    served: &ServedRegion,
+    exchange: &Exchange<'_>,
+    ack_policy: AckPolicy,
+    out: &mut Vec<u8>,
+) -> Result<(), Status> {
+    check_writes(served)?;
+    let primary = &served.primary;
+    let (previous, is_done, written) = {
+        let _stripe = served.stripe(exchange.key);
+        let previous = primary.engine().get(exchange.key);
+        let previous = previous.map_err(|error| read_failed(served, &error.into()))?;
+        let is_done = match exchange.condition {
+            Condition::Any => true,
+            Condition::Absent => previous.is_none(),
+            Condition::Present => previous.is_some(),
+            Condition::Equals(expected) => previous.as_deref() == Some(expected),
         };
-        wait_for(served, written, ack_policy)?;
-        reply::begin(out);
-        let told = previous.as_deref().filter(|_| self.returns_previous);
-        reply::put_value(out, told);
-        reply::end(out, u8::from(is_done), 1);
-        Ok(())
-    }
+        let changes = is_done && !(previous.is_none() && exchange.new.is_none());
+        let mut written = WrittenEnds::default();
+        if changes {
+            let appended = served.append(exchange.key, exchange.new, &mut written);
+            appended.map_err(|error| append_failed(served, &error, written))?;
+        } else {
+            written.end = Some(primary.log_end());
+            written.end_of_child = served.end_of_child(|at| exchange.key >= at.0.as_slice());
+        }
+        (previous, is_done, written)
+    };
+    wait_for(served, written, ack_policy)?;
+    reply::begin(out);
+    let returned = previous.as_deref().filter(|_| exchange.returns_previous);
+    reply::put_value(out, returned);
+    reply::end(out, u8::from(is_done), 1);
+    Ok(())
 }
 
 /// Returns the part of a range that is in a region, if any.
@@ -394,27 +367,17 @@ fn clamp<'r>(
         .then_some((lower, upper))
 }
 
-fn bounds<'b>((lower, upper): (&'b [u8], Option<&'b [u8]>)) -> (Bound<&'b [u8]>, Bound<&'b [u8]>) {
+fn bounds<'b>(lower: &'b [u8], upper: Option<&'b [u8]>) -> (Bound<&'b [u8]>, Bound<&'b [u8]>) {
     let upper = upper.map_or(Bound::Unbounded, Bound::Excluded);
     (Bound::Included(lower), upper)
 }
 
-fn scan(served: &ServedRegion, body: &Body<'_>, out: &mut Vec<u8>) -> Result<(), Status> {
-    let Body::Scan {
-        lower,
-        upper,
-        is_descending,
-        count_max,
-        keys_only,
-    } = body
-    else {
-        unreachable!("the caller passes only scans");
-    };
+fn scan(served: &ServedRegion, range: &Scan<'_>, out: &mut Vec<u8>) -> Result<(), Status> {
     reply::begin(out);
-    let Some(range) = clamp(served, lower, *upper) else {
+    let Some((lower, upper)) = clamp(served, range.lower, range.upper) else {
         return Ok(());
     };
-    let direction = if *is_descending {
+    let direction = if range.is_descending {
         Direction::Descending
     } else {
         Direction::Ascending
@@ -422,38 +385,37 @@ fn scan(served: &ServedRegion, body: &Body<'_>, out: &mut Vec<u8>) -> Result<(),
     let failed = |error: ReplicaError| read_failed(served, &error);
     let snapshot = served.primary.snapshot().map_err(failed)?;
     let mut records = snapshot
-        .scan(bounds(range), direction)
+        .scan(bounds(lower, upper), direction)
         .map_err(|error| failed(error.into()))?;
     let (mut count, mut has_more) = (0, false);
-    while count < *count_max {
+    while count < range.count_max {
         let Some(record) = records.next() else {
             break;
         };
         let (key, value) = record.map_err(|error| failed(error.into()))?;
-        let value = if *keys_only { &[][..] } else { &value };
+        let value = if range.keys_only { &[][..] } else { &value };
         reply::put_record(out, &key, value);
         count += 1;
-        has_more = count == *count_max || out.len() >= REPLY_SIZE_BYTES_SOFT_MAX;
+        has_more = count == range.count_max || out.len() >= REPLY_SIZE_BYTES_SOFT_MAX;
         if has_more {
             break;
         }
     }
     reply::end(out, u8::from(has_more), count);
     wait_for_child(served, |at| {
-        range.1.is_none_or(|upper| upper > at.0.as_slice())
+        upper.is_none_or(|upper| upper > at.0.as_slice())
     })
 }
 
 fn delete_range(
     served: &ServedRegion,
-    (lower, upper): (&[u8], Option<&[u8]>),
-    count_max: u32,
+    range: &DeleteRange<'_>,
     ack_policy: AckPolicy,
     out: &mut Vec<u8>,
 ) -> Result<(), Status> {
     check_writes(served)?;
     let mut written = WrittenEnds::default();
-    let deleted = delete_keys(served, (lower, upper), count_max, &mut written);
+    let deleted = delete_keys(served, range, &mut written);
     // Deletions before a failure are not undone, so the outcome is unknown.
     let (count, next) = deleted.map_err(|status| match (status, written.end) {
         (Status::Failed { how, .. } | Status::NotNow(how) | Status::Refused(how), Some(_)) => {
@@ -478,22 +440,21 @@ fn delete_range(
 /// Deletes the first keys of a range without waiting. Returns their number, and where to continue.
 fn delete_keys(
     served: &ServedRegion,
-    (lower, upper): (&[u8], Option<&[u8]>),
-    count_max: u32,
+    range: &DeleteRange<'_>,
     written: &mut WrittenEnds,
 ) -> Result<(u32, Option<Vec<u8>>), Status> {
-    let Some(range) = clamp(served, lower, upper) else {
+    let Some((lower, upper)) = clamp(served, range.lower, range.upper) else {
         return Ok((0, None));
     };
     let failed = |error: ReplicaError| read_failed(served, &error);
     let snapshot = served.primary.snapshot().map_err(failed)?;
     let keys = snapshot
-        .scan(bounds(range), Direction::Ascending)
+        .scan(bounds(lower, upper), Direction::Ascending)
         .map_err(|error| failed(error.into()))?;
     let mut count = 0;
     for record in keys {
         let (key, _) = record.map_err(|error| failed(error.into()))?;
-        if count == count_max {
+        if count == range.count_max {
             return Ok((count, Some(key)));
         }
         let _stripe = served.stripe(&key);

@@ -19,7 +19,7 @@ use farleaf_cluster::record::Orphan;
 use farleaf_lsm::storage::private;
 use serde::{Deserialize, Serialize};
 
-use crate::directory::{failed, read_small, sync_directory, version_of, write_whole};
+use crate::directory::{failed, json, read_small, sync_directory, version_of, write_whole};
 use crate::error::ServerError;
 
 const ORPHANS: &str = "orphans";
@@ -50,16 +50,19 @@ pub(crate) fn move_aside(
     fs::rename(replica, &to).map_err(failed("move", replica))?;
     sync_directory(&orphans)?;
     sync_directory(replica.parent().unwrap_or(replica))?;
-    note_moved((replica, &to), cluster, how);
+    note_moved(replica, &to, cluster, how);
     Ok(to)
 }
 
 /// Moves one copy of a replica's directory aside, with the note that names it. Returns the new
 /// path: a replica's directory in which it is the copy in force.
 pub(crate) fn move_copy_aside(
-    (replica, data): (&Path, &Path),
-    (cluster, how): (ClusterId, &str),
-    (name, note): (&str, &[u8]),
+    replica: &Path,
+    data: &Path,
+    cluster: ClusterId,
+    how: &str,
+    name: &str,
+    note: &[u8],
 ) -> Result<PathBuf, ServerError> {
     let orphans = directory(replica)?;
     let to = free_name(&orphans, replica)?;
@@ -70,7 +73,7 @@ pub(crate) fn move_copy_aside(
     sync_directory(&to)?;
     sync_directory(&orphans)?;
     sync_directory(replica)?;
-    note_moved((data, &to), cluster, how);
+    note_moved(data, &to, cluster, how);
     Ok(to)
 }
 
@@ -84,14 +87,13 @@ fn directory(replica: &Path) -> Result<PathBuf, ServerError> {
 
 /// Writes the note after the move, so that nothing is written into a directory that may be another
 /// server's.
-fn note_moved((from, to): (&Path, &Path), cluster: ClusterId, how: &str) {
+fn note_moved(from: &Path, to: &Path, cluster: ClusterId, how: &str) {
     let note = OrphanNote {
         version: VERSION,
         cluster,
         how: how.to_owned(),
     };
-    let bytes = serde_json::to_vec(&note).expect("it is a plain value");
-    if let Err(error) = write_whole(&to.join(NOTE), &bytes) {
+    if let Err(error) = write_whole(&to.join(NOTE), &json(&note)) {
         tracing::warn!(%error, "cannot write the `ORPHAN` note of a moved directory");
     }
     let (from, to) = (from.display(), to.display());

@@ -3,11 +3,13 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use farleaf_cluster::ClusterError;
 use farleaf_cluster::coordinator::CoordinatorError;
+
+use crate::sync::lock;
 
 /// Interval of messages during an outage.
 const REMINDER_INTERVAL: Duration = Duration::from_secs(10);
@@ -105,10 +107,10 @@ impl OutageLog {
         is_coordinator_reachable: bool,
     ) {
         match self.judge(who, done, is_coordinator_reachable, Instant::now()) {
-            Some(said @ (OutageMessage::Back { .. } | OutageMessage::NewId)) => {
-                tracing::info!("{said}");
+            Some(message @ (OutageMessage::Back { .. } | OutageMessage::NewId)) => {
+                tracing::info!("{message}");
             }
-            Some(said) => tracing::warn!("{said}"),
+            Some(message) => tracing::warn!("{message}"),
             None => {}
         }
     }
@@ -120,7 +122,7 @@ impl OutageLog {
         is_coordinator_reachable: bool,
         now: Instant,
     ) -> Option<OutageMessage> {
-        let mut outage = self.outage.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut outage = lock(&self.outage);
         match (done, &mut *outage) {
             (Err(error), None) => {
                 let last_reason = error.to_string();
@@ -163,12 +165,12 @@ impl OutageLog {
                 if !of.failing.is_empty() {
                     return None;
                 }
-                let said = OutageMessage::Back {
+                let message = OutageMessage::Back {
                     time: now.duration_since(of.since),
                     failure_count: of.failure_count,
                 };
                 *outage = None;
-                Some(said)
+                Some(message)
             }
             (Ok(()), _) => None,
         }
@@ -199,8 +201,11 @@ mod tests {
         });
         assert_eq!(judge(&other, 11), Some(OutageMessage::NewId));
         assert_eq!(judge(&other, 20), None);
-        let said = judge(&other, 22).expect("it stays so").to_string();
-        assert!(said.contains("the coordinator has no cluster"), "{said}");
+        let message = judge(&other, 22).expect("it stays so").to_string();
+        assert!(
+            message.contains("the coordinator has no cluster"),
+            "{message}"
+        );
     }
 
     /// An unchanged reason is logged once; reminders refer to it.
@@ -209,18 +214,21 @@ mod tests {
         let outage_log = OutageLog::default();
         let start = Instant::now();
         let error = ClusterError::NoCluster;
-        let said = (0..100).filter_map(|number| {
+        let messages = (0..100).filter_map(|number| {
             let now = start + Duration::from_millis(333) * number;
             outage_log.judge("agent", Err(&error), false, now)
         });
-        let said: Vec<_> = said.map(|it| it.to_string()).collect();
-        assert_eq!(said.len(), 4);
-        assert_eq!(said[0], error.to_string());
+        let messages: Vec<_> = messages.map(|it| it.to_string()).collect();
+        assert_eq!(messages.len(), 4);
+        assert_eq!(messages[0], error.to_string());
         assert_eq!(
-            said[1],
+            messages[1],
             "failing for 10 s (32 failures): the reason has not changed"
         );
-        assert!(said[2..].iter().all(|it| it.ends_with(SAME)), "{said:?}");
+        assert!(
+            messages[2..].iter().all(|it| it.ends_with(SAME)),
+            "{messages:?}"
+        );
     }
 
     /// An outage is logged once at its start, then every ten seconds with its duration and number
@@ -230,7 +238,7 @@ mod tests {
     fn an_outage_is_told_now_and_then() {
         let outage_log = OutageLog::default();
         let start = Instant::now();
-        let mut said = Vec::new();
+        let mut messages = Vec::new();
         // Two minutes: both fail three times a second, and tick four times without using the
         // coordinator.
         for number in 0..360_u32 {
@@ -240,24 +248,24 @@ mod tests {
                 let how = format!("refused, {number}");
                 let name = "there".to_owned();
                 let error = CoordinatorError::Unavailable { name, how }.into();
-                said.extend(outage_log.judge(who, Err(&error), false, now));
-                said.extend(outage_log.judge(who, Ok(()), false, now));
+                messages.extend(outage_log.judge(who, Err(&error), false, now));
+                messages.extend(outage_log.judge(who, Ok(()), false, now));
             }
         }
-        assert!(matches!(&said[0], OutageMessage::Away(how) if how.contains("refused, 0")));
-        assert_eq!(said.len(), 12, "{said:?}");
+        assert!(matches!(&messages[0], OutageMessage::Away(how) if how.contains("refused, 0")));
+        assert_eq!(messages.len(), 12, "{messages:?}");
         let OutageMessage::Still {
             time,
             failure_count,
             how,
-        } = &said[1]
+        } = &messages[1]
         else {
-            panic!("{said:?}")
+            panic!("{messages:?}")
         };
         assert_eq!(time.as_secs(), 10);
         assert!(
             (60..66).contains(failure_count) && how.contains("refused, 3"),
-            "{said:?}"
+            "{messages:?}"
         );
         let now = start + Duration::from_mins(2);
         assert_eq!(outage_log.judge("agent", Ok(()), true, now), None);

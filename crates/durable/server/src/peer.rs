@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 
 use farleaf_cluster::ids::{Epoch, RegionId, ReplicaNumber, ServerId};
 use farleaf_cluster::record::region::Key;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::attachment::AttachmentKey;
@@ -116,33 +117,27 @@ struct Versioned<T> {
     body: T,
 }
 
-/// Encodes a request after the tag.
-pub(crate) fn encode_request(request: &PeerRequest) -> Vec<u8> {
-    let versioned = Versioned {
-        version: VERSION,
-        body: request,
-    };
-    let mut bytes = vec![TAG];
-    serde_json::to_writer(&mut bytes, &versioned).expect("it is a plain value");
-    bytes
+/// Appends an encoded request or reply.
+fn encode<T: Serialize>(body: &T, out: &mut Vec<u8>) {
+    let version = VERSION;
+    serde_json::to_writer(out, &Versioned { version, body }).expect("it is a plain value");
 }
 
-/// Decodes untrusted bytes without the tag.
-pub(crate) fn decode_request(bytes: &[u8]) -> Result<PeerRequest, String> {
-    decode(bytes)
+/// Encodes a request after the tag.
+pub(crate) fn encode_request(request: &PeerRequest) -> Vec<u8> {
+    let mut bytes = vec![TAG];
+    encode(request, &mut bytes);
+    bytes
 }
 
 /// Encodes a reply and replaces the buffer's content with it.
 pub(crate) fn encode_reply(reply: &PeerReply, out: &mut Vec<u8>) {
     out.clear();
-    let versioned = Versioned {
-        version: VERSION,
-        body: reply,
-    };
-    serde_json::to_writer(out, &versioned).expect("it is a plain value");
+    encode(reply, out);
 }
 
-fn decode<T: serde::de::DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
+/// Decodes untrusted bytes of a request, without the tag, or of a reply.
+pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
     let version = crate::directory::version_of(bytes)?;
     if version != VERSION {
         return Err(format!(
@@ -162,13 +157,13 @@ pub(crate) fn ask(
     request: &PeerRequest,
 ) -> Result<(PeerReply, SocketAddr), String> {
     let address = context.address_of(server)?;
-    let asked = || -> Result<PeerReply, String> {
+    let call = || -> Result<PeerReply, String> {
         let connected = context.connect(address);
         let mut connection = connected.map_err(|error| error.to_string())?;
         let answer = connection.call(&encode_request(request));
         decode(answer.map_err(|error| error.to_string())?)
     };
-    let reply = asked().inspect_err(|_| context.forget_address(server))?;
+    let reply = call().inspect_err(|_| context.forget_address(server))?;
     Ok((reply, address))
 }
 
@@ -229,7 +224,7 @@ mod tests {
         assert_eq!(decode::<PeerReply>(&out), Ok(attached));
         for version in [2, 4] {
             let other = format!(r#"{{"version":{version},"bodies":[]}}"#);
-            let refused = decode_request(other.as_bytes()).expect_err("another version");
+            let refused = decode::<PeerRequest>(other.as_bytes()).expect_err("another version");
             assert!(refused.contains(&format!("version {version}")), "{refused}");
         }
         for bad in [
@@ -240,7 +235,7 @@ mod tests {
             &"é".repeat(32),
         ] {
             let bad = format!(r#"{{"version":3,"body":{{"attach":{{"of":{of},"key":"{bad}"}}}}}}"#);
-            let refused = decode_request(bad.as_bytes()).expect_err("no key");
+            let refused = decode::<PeerRequest>(bad.as_bytes()).expect_err("no key");
             assert!(refused.contains("64 lower-case"), "{refused}");
         }
     }
@@ -251,9 +246,9 @@ mod tests {
         run("requests of servers", |random| {
             let mut bytes = encode_request(&attach()).split_off(1);
             random.mutate(&mut bytes);
-            if let Ok(request) = decode_request(&bytes) {
+            if let Ok(request) = decode::<PeerRequest>(&bytes) {
                 let again = encode_request(&request).split_off(1);
-                assert_eq!(decode_request(&again), Ok(request));
+                assert_eq!(decode::<PeerRequest>(&again), Ok(request));
             }
             let _ = decode::<PeerReply>(&bytes);
         });

@@ -16,7 +16,7 @@
 //! Other `data-` directories belong to backups that were not filled, or to copies that a newer one
 //! has replaced. They are removed when the replica is opened, or another copy is begun.
 
-mod found;
+mod replicas;
 
 use std::fs;
 use std::io;
@@ -32,14 +32,14 @@ use farleaf_lsm::storage::{Storage, private};
 use serde::{Deserialize, Serialize};
 
 use crate::directory::{
-    failed, other_version, read_small, sync_directory, version_of, write_whole,
+    failed, json, other_version, read_small, sync_directory, version_of, write_whole,
 };
 use crate::error::ServerError;
 use crate::note_file;
 use crate::open_storage::OpenStorage;
 use crate::orphans::{move_aside, move_copy_aside};
 
-pub(crate) use found::{adopt_replicas, copies, found, is_corruption};
+pub(crate) use replicas::{adopt_replicas, copies, is_corruption, replica_directories};
 
 const NOTE: &str = "REPLICA";
 const VERSION: u32 = 2;
@@ -88,7 +88,9 @@ pub(crate) struct ReplicaNote {
 impl ReplicaNote {
     /// Creates the note of a new copy.
     pub(crate) const fn new(
-        (table, region, replica): (TableId, RegionId, ReplicaNumber),
+        table: TableId,
+        region: RegionId,
+        replica: ReplicaNumber,
         epoch: Epoch,
         generation: u64,
     ) -> Self {
@@ -107,11 +109,7 @@ impl ReplicaNote {
     }
 
     fn decode(path: &Path, bytes: &[u8]) -> Result<Self, ServerError> {
-        let damaged = |how| ServerError::Damaged {
-            path: path.to_owned(),
-            how,
-            remedy: RESTORE,
-        };
+        let damaged = ServerError::damaged(path, RESTORE);
         match version_of(bytes).map_err(damaged)? {
             VERSION | LEGACY_VERSION => {
                 let note: Self =
@@ -147,8 +145,10 @@ struct BegunNote {
 
 impl ReplicaStore {
     pub(crate) fn new(
-        (regions, cluster): (&Path, ClusterId),
-        (region, replica): (RegionId, ReplicaNumber),
+        regions: &Path,
+        cluster: ClusterId,
+        region: RegionId,
+        replica: ReplicaNumber,
         open_storage: OpenStorage,
     ) -> Self {
         Self {
@@ -195,11 +195,7 @@ impl ReplicaStore {
     }
 
     fn damaged(&self, name: &str, how: String) -> ServerError {
-        ServerError::Damaged {
-            path: self.path.join(name),
-            how,
-            remedy: RESTORE,
-        }
+        ServerError::damaged(&self.path.join(name), RESTORE)(how)
     }
 
     /// Returns whether a note belongs to another table, which had the same number before.
@@ -235,15 +231,14 @@ impl ReplicaStore {
             engine: note.engine.or_else(|| self.engine_of(note)),
             ..*note
         };
-        let bytes = serde_json::to_vec(&note).expect("it is a plain value");
-        note_file::replace(&self.path.join(NOTE), &bytes)?;
+        note_file::replace(&self.path.join(NOTE), &json(&note))?;
         // From now on the copy may have acknowledged writes: without its note it must not be
         // removed.
-        let begun = self.path.join(BEGUN);
-        match fs::remove_file(&begun) {
+        let marker = self.path.join(BEGUN);
+        match fs::remove_file(&marker) {
             Ok(()) => sync_directory(&self.path)?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(failed("remove", &begun)(error)),
+            Err(error) => return Err(failed("remove", &marker)(error)),
         }
         Ok(note)
     }
@@ -289,9 +284,13 @@ impl ReplicaStore {
         Ok(storage)
     }
 
-    /// Returns the end of the log of the copy in force, which must not be open (CONTROL-18). `None`
-    /// if it is unknown; then the copy does not count as longer than another one.
-    pub(crate) fn reach(&self, note: &ReplicaNote) -> Option<LogPosition> {
+    /// Returns the end of the log of the copy in force, which must not be open, if the copy
+    /// `is_unproven` (CONTROL-18). `None` if it is unknown; then the copy does not count as longer
+    /// than another one.
+    pub(crate) fn reach_if(&self, is_unproven: bool, note: &ReplicaNote) -> Option<LogPosition> {
+        if !is_unproven {
+            return None;
+        }
         let storage = self.storage_in_force(note);
         let reach = storage.and_then(|storage| Ok(reach(&storage)?));
         let unknown = |error: &ServerError| {
@@ -311,12 +310,11 @@ impl ReplicaStore {
         }
         private::create_directory_all(&self.path).map_err(failed("create", &self.path))?;
         sync_directory(self.path.parent().unwrap_or(&self.path))?;
-        let begun = BegunNote {
+        let note = BegunNote {
             version: BEGUN_VERSION,
             cluster: self.cluster,
         };
-        let bytes = serde_json::to_vec(&begun).expect("it is a plain value");
-        write_whole(&self.path.join(BEGUN), &bytes)
+        write_whole(&self.path.join(BEGUN), &json(&note))
     }
 
     fn has_files(&self) -> Result<bool, ServerError> {
@@ -341,17 +339,16 @@ impl ReplicaStore {
     /// acknowledged, unless there is a note.
     fn was_begun(&self) -> bool {
         let bytes = read_small(&self.path.join(BEGUN), RESTORE).ok().flatten();
-        let begun = bytes.and_then(|it| serde_json::from_slice(&it).ok());
-        begun
-            == Some(BegunNote {
-                version: BEGUN_VERSION,
-                cluster: self.cluster,
-            })
+        let note = bytes.and_then(|it| serde_json::from_slice(&it).ok());
+        note == Some(BegunNote {
+            version: BEGUN_VERSION,
+            cluster: self.cluster,
+        })
     }
 
     /// Removes all generations except for `kept`. Returns the number of the next generation.
-    pub(crate) fn clear_but(&self, kept: Option<u64>) -> Result<u64, ServerError> {
-        let mut next = kept.map_or(0, |kept| kept + 1);
+    pub(crate) fn clear_but(&self, retained: Option<u64>) -> Result<u64, ServerError> {
+        let mut next = retained.map_or(0, |retained| retained + 1);
         let entries = fs::read_dir(&self.path).map_err(failed("list", &self.path))?;
         for entry in entries {
             let entry = entry.map_err(failed("list", &self.path))?;
@@ -361,7 +358,7 @@ impl ReplicaStore {
                 continue;
             };
             next = next.max(generation.saturating_add(1));
-            if Some(generation) != kept {
+            if Some(generation) != retained {
                 let path = entry.path();
                 fs::remove_dir_all(&path).map_err(failed("remove", &path))?;
             }
@@ -375,11 +372,10 @@ impl ReplicaStore {
             cluster: Some(self.cluster),
             ..*note
         };
-        let bytes = serde_json::to_vec(&note).expect("it is a plain value");
         let data = self.data(note.generation);
         let how = "it was replaced by a copy of a corrupted log; it may contain data that the \
                    replacement lacks";
-        move_copy_aside((&self.path, &data), (self.cluster, how), (NOTE, &bytes)).map(drop)
+        move_copy_aside(&self.path, &data, self.cluster, how, NOTE, &json(&note)).map(drop)
     }
 
     /// Removes the directory if it belongs to this cluster and was verified; otherwise moves it

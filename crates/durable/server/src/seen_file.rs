@@ -19,7 +19,7 @@ use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use farleaf_base::crc32c_bytes;
@@ -27,8 +27,9 @@ use farleaf_cluster::coordinator::{Revision, SeenStart};
 use farleaf_cluster::ids::{ClusterId, StartNonce};
 use serde::{Deserialize, Serialize};
 
-use crate::directory::{failed, other_version, read_small, version_of, write_whole};
+use crate::directory::{failed, json, other_version, read_small, version_of, write_whole};
 use crate::error::ServerError;
+use crate::sync::lock;
 
 const SEEN: &str = "SEEN";
 const VERSION: u32 = 2;
@@ -78,8 +79,7 @@ impl SeenFileContent {
             sum: None,
             ..self.clone()
         };
-        let json = serde_json::to_vec(&plain).expect("it is a plain value");
-        format!("{:08x}", crc32c_bytes(&json))
+        format!("{:08x}", crc32c_bytes(&json(&plain)))
     }
 
     fn encode(&self) -> Vec<u8> {
@@ -87,7 +87,7 @@ impl SeenFileContent {
             sum: Some(self.checksum()),
             ..self.clone()
         };
-        let mut bytes = serde_json::to_vec(&summed).expect("it is a plain value");
+        let mut bytes = json(&summed);
         bytes.resize(bytes.len().max(SIZE_BYTES), b' ');
         bytes
     }
@@ -107,11 +107,7 @@ impl SeenFileContent {
 }
 
 fn damaged(path: &Path, how: String) -> ServerError {
-    ServerError::Damaged {
-        path: path.to_owned(),
-        how,
-        remedy: REMEDY,
-    }
+    ServerError::damaged(path, REMEDY)(how)
 }
 
 /// The file and its content.
@@ -164,7 +160,7 @@ impl SeenFile {
         let shared = SeenShared {
             cluster: self.cluster,
             wanted: self.last,
-            kept: self.last,
+            recorded: self.last,
         };
         let shared = Arc::new(Mutex::new(shared));
         let (wake, woken) = sync_channel(1);
@@ -214,11 +210,7 @@ struct SeenShared {
     /// State that is to be on the disk.
     wanted: Option<SeenStart>,
     /// State that is on the disk.
-    kept: Option<SeenStart>,
-}
-
-fn lock(shared: &Mutex<SeenShared>) -> MutexGuard<'_, SeenShared> {
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
+    recorded: Option<SeenStart>,
 }
 
 /// The agent's part. When it is dropped, the writer writes the newest state and ends.
@@ -242,8 +234,8 @@ impl SeenNotes {
     }
 
     /// Returns the state that a restarted server would know.
-    pub(crate) fn kept(&self) -> Option<SeenStart> {
-        lock(&self.shared).kept
+    pub(crate) fn recorded(&self) -> Option<SeenStart> {
+        lock(&self.shared).recorded
     }
 
     /// Sets the new identifier of the cluster.
@@ -295,7 +287,7 @@ impl SeenWriter {
         self.tried_at = Some(Instant::now());
         match self.file.write(seen, is_end) {
             Ok(()) => {
-                lock(&self.shared).kept = Some(seen);
+                lock(&self.shared).recorded = Some(seen);
                 if self.failure.take().is_some() {
                     tracing::info!("the coordinator's state is recorded again");
                 }
@@ -306,15 +298,15 @@ impl SeenWriter {
 
     /// Warns of a failure, once for each kind, until writing works again.
     fn warn_once(&mut self, error: &ServerError) {
-        let told = error.to_string();
-        if self.failure.as_ref() == Some(&told) {
+        let message = error.to_string();
+        if self.failure.as_ref() == Some(&message) {
             return;
         }
         tracing::warn!(
-            "cannot record the coordinator's state: {told}; after a restart, this server may not \
-             recognize an older copy of the coordinator's data; retrying every second"
+            "cannot record the coordinator's state: {message}; after a restart, this server may \
+             not recognize an older copy of the coordinator's data; retrying every second"
         );
-        self.failure = Some(told);
+        self.failure = Some(message);
     }
 }
 
@@ -346,11 +338,11 @@ mod tests {
     /// Waits until the writer has written a state.
     fn wait_kept(notes: &SeenNotes, seen: SeenStart) {
         let since = Instant::now();
-        while notes.kept() != Some(seen) {
+        while notes.recorded() != Some(seen) {
             assert!(
                 since.elapsed() < Duration::from_secs(20),
                 "{:?}",
-                notes.kept()
+                notes.recorded()
             );
             thread::sleep(Duration::from_millis(5));
         }
@@ -389,12 +381,12 @@ mod tests {
         );
         fs::write(&path, &text).expect("written");
         let foreign = open(ClusterId(8 << 64)).expect_err("it is another's");
-        let told = foreign.to_string();
+        let message = foreign.to_string();
         assert!(
-            told.contains("it belongs to cluster 0000000000000007"),
-            "{told}"
+            message.contains("it belongs to cluster 0000000000000007"),
+            "{message}"
         );
-        assert!(told.contains("remove it"), "{told}");
+        assert!(message.contains("remove it"), "{message}");
         let longest = SeenFileContent::new(
             CLUSTER,
             SeenStart {
@@ -410,10 +402,10 @@ mod tests {
         );
         fs::write(&path, legacy).expect("written");
         assert_eq!(last(scratch.path()), Some(seen(7, 6)));
-        for (text, told) in [("{", "remove it"), (r#"{"version":3}"#, "newer version")] {
+        for (text, expected) in [("{", "remove it"), (r#"{"version":3}"#, "newer version")] {
             fs::write(&path, text).expect("written");
             let error = open(CLUSTER).expect_err("it is none").to_string();
-            assert!(error.contains(told), "{error}");
+            assert!(error.contains(expected), "{error}");
         }
     }
 
@@ -469,12 +461,12 @@ mod tests {
         let (notes, mut writer) = file.split();
         notes.note(Some(seen(7, 6)));
         writer.write_if_due(false);
-        let told = writer.failure.clone().expect("it cannot be written");
-        assert!(told.contains("SEEN.new"), "{told}");
+        let failure = writer.failure.clone().expect("it cannot be written");
+        assert!(failure.contains("SEEN.new"), "{failure}");
         let tried_at = writer.tried_at;
         notes.note(Some(seen(8, 7)));
         writer.write_if_due(false);
-        assert_eq!((writer.tried_at, notes.kept()), (tried_at, None));
+        assert_eq!((writer.tried_at, notes.recorded()), (tried_at, None));
         fs::remove_dir(&in_the_way).expect("removed");
         let thread = thread::spawn(|| writer.run());
         wait_kept(&notes, seen(8, 7));

@@ -2,7 +2,7 @@
 
 use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,8 @@ use farleaf_lsm::LsmError;
 use farleaf_lsm::place::{LogNumber, LogPosition};
 use farleaf_replica::{Primary, ReplicaError};
 
-use crate::replica::{SharedDamage, segment_of};
+use crate::damage::{SharedDamage, segment_of};
+use crate::sync::{change_state, lock, read, write};
 
 /// Number of stripes. Exchanges, and writes of the same keys, are serialized by stripe.
 const STRIPE_COUNT: usize = 64;
@@ -48,28 +49,34 @@ impl Default for Stripes {
     }
 }
 
+/// State that a replica shares with the regions that it serves, at all epochs.
+#[derive(Clone)]
+pub(crate) struct ReplicaShared {
+    pub(crate) server: ServerId,
+    pub(crate) guard: LeaseGuard,
+    pub(crate) stripes: Arc<Stripes>,
+    /// Corruption that all copies have, which is not a reason to give up.
+    pub(crate) damage: Arc<SharedDamage>,
+}
+
 /// A region whose primary this server has, at one epoch.
 pub(crate) struct ServedRegion {
     pub(crate) order: RegionOrder,
     pub(crate) primary: Primary<TcpEndpoint>,
-    guard: LeaseGuard,
+    shared: ReplicaShared,
     state: AtomicU8,
     /// Number of operations in progress.
     running_count: AtomicU64,
-    stripes: Arc<Stripes>,
     /// Whether no other replica has everything, so that writes are acknowledged only when they are
     /// on the disk here.
     is_alone: AtomicBool,
     pub(crate) operation_count: AtomicU64,
     /// The first failure of the engine.
     failure: Mutex<Option<EngineFailure>>,
-    /// Corruption that all copies have, which is not a reason to give up.
-    damage: Arc<SharedDamage>,
     /// Whether the disk is full, so that nothing can be written.
     is_full: AtomicBool,
     /// Description and time of the full disk.
     out_of_space: Mutex<Option<(String, Instant)>>,
-    server: ServerId,
     /// Region being split off, which also gets the writes of its keys.
     split: RwLock<Option<SplitTarget>>,
 }
@@ -141,25 +148,21 @@ pub(crate) enum ServingState {
 
 impl ServedRegion {
     pub(crate) fn new(
-        order: RegionOrder,
-        primary: Primary<TcpEndpoint>,
-        (guard, stripes, server): (LeaseGuard, Arc<Stripes>, ServerId),
-        damage: Arc<SharedDamage>,
+        order: &RegionOrder,
+        primary: &Primary<TcpEndpoint>,
+        shared: &ReplicaShared,
     ) -> Self {
         Self {
-            order,
-            primary,
-            guard,
+            order: order.clone(),
+            primary: primary.clone(),
+            shared: shared.clone(),
             state: AtomicU8::new(OPENING),
             running_count: AtomicU64::new(0),
-            stripes,
             is_alone: AtomicBool::new(true),
             operation_count: AtomicU64::new(0),
             failure: Mutex::default(),
-            damage,
             is_full: AtomicBool::new(false),
             out_of_space: Mutex::default(),
-            server,
             split: RwLock::default(),
         }
     }
@@ -170,11 +173,8 @@ impl ServedRegion {
 
     /// Opens the region: everything needed is complete, and operations are served.
     pub(crate) fn open(&self) {
-        let exchange = (OPENING, OPEN);
         // A stopped region stays stopped.
-        let _ =
-            self.state
-                .compare_exchange(exchange.0, exchange.1, Ordering::SeqCst, Ordering::SeqCst);
+        change_state(&self.state, OPENING, OPEN);
     }
 
     /// Returns whether operations are served, or were until the region was stopped.
@@ -201,10 +201,8 @@ impl ServedRegion {
 
     /// Stops new operations from beginning.
     pub(crate) fn begin_stop(&self) {
-        let exchange = (OPEN, STOPPING);
-        let state = &self.state;
         // A region that is not open, or stopped, stays so.
-        let _ = state.compare_exchange(exchange.0, exchange.1, Ordering::SeqCst, Ordering::SeqCst);
+        change_state(&self.state, OPEN, STOPPING);
     }
 
     /// Returns whether operations are in progress that may still be acknowledged.
@@ -217,11 +215,11 @@ impl ServedRegion {
     pub(crate) fn begin(&self) -> Result<RunningOperation<'_>, ServingState> {
         // In this order: a stop either is seen here or sees this operation.
         self.running_count.fetch_add(1, Ordering::SeqCst);
-        let begun = RunningOperation(self);
+        let operation = RunningOperation(self);
         match self.state.load(Ordering::SeqCst) {
             STOPPING => Err(ServingState::Stopped),
             _ => match self.serving_state() {
-                ServingState::Open => Ok(begun),
+                ServingState::Open => Ok(operation),
                 serving_state => Err(serving_state),
             },
         }
@@ -232,7 +230,7 @@ impl ServedRegion {
     pub(crate) fn serving_state(&self) -> ServingState {
         match self.state.load(Ordering::SeqCst) {
             OPENING => ServingState::Opening,
-            OPEN | STOPPING if self.guard.may_acknowledge() => ServingState::Open,
+            OPEN | STOPPING if self.shared.guard.may_acknowledge() => ServingState::Open,
             OPEN | STOPPING => ServingState::NoLease,
             _ => ServingState::Stopped,
         }
@@ -240,20 +238,19 @@ impl ServedRegion {
 
     /// Locks the stripe of a key, so that no other write of the key comes between.
     pub(crate) fn stripe(&self, key: &[u8]) -> MutexGuard<'_, ()> {
-        let Stripes { locks, hasher } = &*self.stripes;
+        let Stripes { locks, hasher } = &*self.shared.stripes;
         let stripe = hasher.hash_one(key) as usize % STRIPE_COUNT;
-        locks[stripe].lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&locks[stripe])
     }
 
     /// Sets the region being split off. When this returns, it gets all writes of its keys; earlier
     /// ones are in this region's log.
     pub(crate) fn set_split(&self, target: Option<SplitTarget>) {
-        *self.split.write().unwrap_or_else(PoisonError::into_inner) = target;
+        *write(&self.split) = target;
     }
 
     pub(crate) fn split(&self) -> Option<SplitTarget> {
-        let split = self.split.read();
-        split.unwrap_or_else(PoisonError::into_inner).clone()
+        read(&self.split).clone()
     }
 
     /// Appends a record without waiting; the caller holds the key's stripe. After a stop nothing is
@@ -265,7 +262,7 @@ impl ServedRegion {
         value: Option<&[u8]>,
         written: &mut WrittenEnds,
     ) -> Result<(), ReplicaError> {
-        let split = self.split.read().unwrap_or_else(PoisonError::into_inner);
+        let split = read(&self.split);
         if self.state.load(Ordering::SeqCst) == STOPPED {
             return Err(ReplicaError::Stopped);
         }
@@ -340,21 +337,18 @@ impl ServedRegion {
     /// Returns whether another replica takes over because of this error, so that the client can
     /// soon read the same there.
     pub(crate) fn is_replaced_for(&self, error: &ReplicaError) -> bool {
-        let is_everywhere = matches!(error, ReplicaError::Engine(it) if self.damage.has(it));
+        let is_everywhere = matches!(error, ReplicaError::Engine(it) if self.shared.damage.has(it));
         !is_everywhere && !self.is_alone()
     }
 
     /// Notes that nothing can be written until there is space.
     fn note_out_of_space(&self, error: &LsmError) {
-        let server = self.server;
+        let server = self.shared.server;
         let how = format!(
             "the disk of {server} is full: {error}; free space on it or enlarge it; writes then \
              resume automatically, and reads continue meanwhile"
         );
-        let mut out_of_space = self
-            .out_of_space
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut out_of_space = lock(&self.out_of_space);
         if out_of_space.is_none() {
             tracing::error!("{} cannot accept writes: {how}", self.order.region);
         }
@@ -365,10 +359,7 @@ impl ServedRegion {
 
     /// Notes that there is space again.
     pub(crate) fn note_space(&self) {
-        let mut out_of_space = self
-            .out_of_space
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut out_of_space = lock(&self.out_of_space);
         self.is_full.store(false, Ordering::SeqCst);
         if out_of_space.take().is_some() {
             tracing::info!("{} accepts writes again", self.order.region);
@@ -380,15 +371,14 @@ impl ServedRegion {
         if !self.is_full.load(Ordering::SeqCst) {
             return None;
         }
-        let out_of_space = self.out_of_space.lock();
-        out_of_space.unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.out_of_space).clone()
     }
 
     /// Notes a failure. The first one counts, but one that not all copies have replaces one that
     /// all have. Returns whether the new one counts.
     pub(crate) fn note_failure(&self, new: EngineFailure) -> bool {
-        let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_everywhere = |it: &EngineFailure| self.damage.has_segment(it.segment);
+        let mut failure = lock(&self.failure);
+        let is_everywhere = |it: &EngineFailure| self.shared.damage.has_segment(it.segment);
         let is_first = match &*failure {
             None => true,
             Some(before) => is_everywhere(before) && !is_everywhere(&new),
@@ -406,9 +396,8 @@ impl ServedRegion {
     /// Returns the failure, and whether this replica should give up because of it if another one
     /// has everything: that one may have what is missing here.
     pub(crate) fn failure(&self) -> Option<(EngineFailure, bool)> {
-        let failure = self.failure.lock();
-        let failure = failure.unwrap_or_else(PoisonError::into_inner).clone()?;
-        let is_everywhere = self.damage.has_segment(failure.segment);
+        let failure = lock(&self.failure).clone()?;
+        let is_everywhere = self.shared.damage.has_segment(failure.segment);
         Some((failure, !is_everywhere))
     }
 }

@@ -1,9 +1,9 @@
 //! A region server: its listener, its agent, and its candidate for master.
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -14,108 +14,23 @@ use farleaf_cluster::agent::{Agent, AgentOptions};
 use farleaf_cluster::coordinator::served::CoordinatorService;
 use farleaf_cluster::coordinator::{Bound, SharedCoordinator};
 use farleaf_cluster::ids::{ClusterId, ServerId};
-use farleaf_cluster::lease::LeaseTerms;
 use farleaf_cluster::master::Master;
-use farleaf_cluster::plan::PlanOptions;
 use farleaf_cluster::record::{ServerRecord, server_key};
-use farleaf_lsm::EngineOptions;
-use farleaf_lsm::follow::WriteFault;
-use farleaf_replica::ReplicationOptions;
-use farleaf_wire::{ListenOptions, Listener, Membership, Secret, Server};
+use farleaf_wire::{ListenOptions, Listener, Membership, Server};
 
 use crate::agent_thread::AgentThread;
-use crate::context::{Context, ReplicaOptions};
+use crate::context::Context;
 use crate::directory::{LockedDirectory, ServerDirectory, is_server};
 use crate::dispatcher::RequestDispatcher;
 use crate::error::ServerError;
 use crate::host::Host;
 use crate::log_ends::write_log_ends;
 use crate::open_replicas::OpenReplicas;
-use crate::open_storage::OpenStorage;
+use crate::options::ServerOptions;
 use crate::outage_log::OutageLog;
 use crate::seen_file::SeenFile;
+use crate::sync::lock;
 use crate::watchdog::watch;
-
-/// Configuration of a region server.
-#[derive(Clone, Debug)]
-pub struct ServerOptions {
-    /// Directory of the server's data.
-    pub directory: PathBuf,
-    /// Number for a new directory, or the number that the directory already has. Without it, a new
-    /// directory gets a random one.
-    pub number: Option<u64>,
-    /// Address to listen at; port 0 chooses a free port.
-    pub address: SocketAddr,
-    /// Address at which others reach the server, if it differs.
-    pub advertised: Option<String>,
-    /// Secret of clients and servers, the same on all servers.
-    pub secret: Option<Secret>,
-    /// Secret that only servers have, the same on all servers. Primaries prove that they know it
-    /// before they write into a backup's memory. Without it, `secret` is used, which clients know,
-    /// too.
-    pub server_secret: Option<Secret>,
-    /// Largest number of clients' connections.
-    pub connection_count_max: usize,
-    /// Parameters of leases, the same on all servers. A lease is at most a day.
-    pub terms: LeaseTerms,
-    /// Parameters for the placement of regions.
-    pub plan: PlanOptions,
-    /// Whether the server is a candidate for master.
-    pub is_candidate: bool,
-    /// Whether the server serves its coordinator to other processes.
-    pub serves_coordinator: bool,
-    /// Options of engines.
-    pub engine: EngineOptions,
-    /// Options of replication.
-    pub replication: ReplicationOptions,
-    /// Number of log buffers, of 2 MiB each, of each backup on this server; at least 2.
-    pub slot_count: u64,
-    /// Time after which a backup that cannot be reached or filled has failed.
-    pub link_patience: Duration,
-    /// Interval at which each idle replica reads 2 MiB of its disk, to find corruption before the
-    /// data are needed.
-    pub scrub_interval: Duration,
-    /// Interval of such reads by a primary whose copy an older version has written and which was
-    /// not verified since. It reads until the copy is verified, idle or not.
-    pub first_scrub_interval: Duration,
-    /// Opening of data directories: tests use disks that fail.
-    #[doc(hidden)]
-    pub storage: OpenStorage,
-    /// A fault that a test injects into the writes of backups on this server.
-    #[doc(hidden)]
-    pub write_fault: WriteFault,
-}
-
-impl ServerOptions {
-    /// Creates options of a server with this directory, at a free port of loopback.
-    pub fn new(directory: &Path) -> Self {
-        Self {
-            directory: directory.to_owned(),
-            number: None,
-            address: SocketAddr::from(([127, 0, 0, 1], 0)),
-            advertised: None,
-            secret: None,
-            server_secret: None,
-            connection_count_max: 1024,
-            terms: LeaseTerms::default(),
-            plan: PlanOptions::default(),
-            is_candidate: true,
-            serves_coordinator: false,
-            engine: EngineOptions::new(),
-            replication: ReplicationOptions::new(),
-            slot_count: 4,
-            link_patience: Duration::from_secs(10),
-            scrub_interval: Duration::from_secs(5),
-            first_scrub_interval: Duration::from_millis(50),
-            storage: OpenStorage::default(),
-            write_fault: WriteFault::default(),
-        }
-    }
-}
-
-/// Bounds of the time without a reply after which a backup's memory is lost; within them it is the
-/// length of a lease.
-const ANSWER_TIME: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(4));
 
 /// Time for which agent and master wait for a change of the records before they check everything
 /// else.
@@ -202,8 +117,8 @@ impl PreparedServer {
             let registered = admin::read::<ServerRecord>(&coordinator, &server_key(server))?;
             Ok(registered.map(|seen| seen.record.address))
         })?;
-        let listener = (self.listener, self.membership);
-        RegionServer::serve((directory, listener), coordinator, &self.options)
+        let (listener, membership) = (self.listener, self.membership);
+        RegionServer::serve(directory, listener, membership, coordinator, &self.options)
     }
 }
 
@@ -245,7 +160,9 @@ impl RegionServer {
     }
 
     fn serve(
-        (directory, (listener, membership)): (ServerDirectory, (Listener, Membership)),
+        directory: ServerDirectory,
+        listener: Listener,
+        membership: Membership,
         coordinator: SharedCoordinator,
         options: &ServerOptions,
     ) -> Result<Self, ServerError> {
@@ -254,29 +171,7 @@ impl RegionServer {
         set(&membership, cluster);
         let seen = SeenFile::open(&directory.path, cluster)?;
         let bound = Bound::to(coordinator, cluster).having_seen(seen.last());
-        let context = Context::new(
-            bound.clone(),
-            (cluster, directory.server),
-            (address.ip(), options.secret.clone()),
-            (directory.regions(), options.storage.clone()),
-            ReplicaOptions {
-                engine: options.engine.clone(),
-                replication: options.replication,
-                slot_count: options.slot_count,
-                link_patience: options.link_patience,
-                answer_time_max: options
-                    .terms
-                    .time_to_live
-                    .clamp(ANSWER_TIME.0, ANSWER_TIME.1),
-                memory_secret: options
-                    .server_secret
-                    .clone()
-                    .or_else(|| options.secret.clone()),
-                scrub_interval: options.scrub_interval,
-                write_fault: options.write_fault.clone(),
-                first_scrub_interval: options.first_scrub_interval,
-            },
-        );
+        let context = Context::new(bound.clone(), &directory, address.ip(), options.clone());
         let context = Arc::new(context);
         let replicas = Arc::new(OpenReplicas::new(Arc::clone(&context)));
         let host = Host::new(context, Arc::clone(&replicas));
@@ -304,7 +199,7 @@ impl RegionServer {
             watch(&watched, patience, is_over);
         })?;
         server.spawn("log ends", move |is_over| write_log_ends(&written, is_over))?;
-        server.start_agent((bound.clone(), seen), options, (host, membership))?;
+        server.start_agent(bound.clone(), seen, options, host, membership)?;
         if options.is_candidate {
             server.start_master(bound, options)?;
         }
@@ -313,9 +208,11 @@ impl RegionServer {
 
     fn start_agent(
         &mut self,
-        (coordinator, seen): (Bound<SharedCoordinator>, SeenFile),
+        coordinator: Bound<SharedCoordinator>,
+        seen: SeenFile,
         options: &ServerOptions,
-        (host, membership): (Host, Membership),
+        host: Host,
+        membership: Membership,
     ) -> Result<(), ServerError> {
         let address = match &options.advertised {
             Some(address) => address.clone(),
@@ -409,7 +306,7 @@ impl RegionServer {
     /// Returns why the server will never serve anything, once that is known: another server has its
     /// number. The error is returned once; the caller then stops the server.
     pub fn take_failure(&self) -> Option<ServerError> {
-        let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut failure = lock(&self.failure);
         failure.take()
     }
 

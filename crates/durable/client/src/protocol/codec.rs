@@ -56,20 +56,21 @@ impl<'b> Reader<'b> {
         }
     }
 
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
+        let bytes = self.take(N)?;
+        Ok(bytes.try_into().expect("N bytes were taken"))
+    }
+
     pub(super) fn u128(&mut self) -> Result<u128, Malformed> {
-        let mut bytes = [0; 16];
-        bytes.copy_from_slice(self.take(16)?);
-        Ok(u128::from_le_bytes(bytes))
+        self.array().map(u128::from_le_bytes)
     }
 
     pub(super) fn u32(&mut self) -> Result<u32, Malformed> {
-        let bytes = self.take(4)?;
-        Ok(u32::from_le_bytes(bytes.try_into().expect("4 were taken")))
+        self.array().map(u32::from_le_bytes)
     }
 
     pub(super) fn u64(&mut self) -> Result<u64, Malformed> {
-        let bytes = self.take(8)?;
-        Ok(u64::from_le_bytes(bytes.try_into().expect("8 were taken")))
+        self.array().map(u64::from_le_bytes)
     }
 
     pub(super) fn option(&mut self) -> Result<Option<&'b [u8]>, Malformed> {

@@ -13,7 +13,7 @@ pub mod request;
 
 pub use codec::Malformed;
 pub use reply::{Reply, Status};
-pub use request::{Body, Condition, Header, Request};
+pub use request::{Body, Condition, DeleteRange, Exchange, Header, Request, Scan};
 
 /// First byte of clients' requests, which distinguishes them from other requests on the same
 /// connection.

@@ -48,6 +48,45 @@ pub enum Condition<'b> {
     Equals(&'b [u8]),
 }
 
+/// Writes or deletes a key if a condition holds, and returns its previous value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Exchange<'b> {
+    /// Key to write.
+    pub key: &'b [u8],
+    /// Condition for the write.
+    pub condition: Condition<'b>,
+    /// New value; `None` deletes the key.
+    pub new: Option<&'b [u8]>,
+    /// Whether the reply has the previous value; else only whether there was one.
+    pub returns_previous: bool,
+}
+
+/// Reads the records from `lower`, inclusive, to `upper`, exclusive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scan<'b> {
+    /// Smallest key of the range.
+    pub lower: &'b [u8],
+    /// First key behind the range; `None` for no upper bound.
+    pub upper: Option<&'b [u8]>,
+    /// Whether the scan descends from the largest key.
+    pub is_descending: bool,
+    /// Largest number of records to return.
+    pub count_max: u32,
+    /// Whether values are omitted.
+    pub keys_only: bool,
+}
+
+/// Deletes the keys from `lower`, inclusive, to `upper`, exclusive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeleteRange<'b> {
+    /// Smallest key of the range.
+    pub lower: &'b [u8],
+    /// First key behind the range; `None` for no upper bound.
+    pub upper: Option<&'b [u8]>,
+    /// Largest number of keys to delete.
+    pub count_max: u32,
+}
+
 /// Operation of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Body<'b> {
@@ -55,39 +94,12 @@ pub enum Body<'b> {
     Get(Vec<&'b [u8]>),
     /// Writes or deletes (`None`) keys, in order.
     Write(Vec<(&'b [u8], Option<&'b [u8]>)>),
-    /// Writes or deletes a key if a condition holds, and returns its previous value.
-    Exchange {
-        /// Key to write.
-        key: &'b [u8],
-        /// Condition for the write.
-        condition: Condition<'b>,
-        /// New value; `None` deletes the key.
-        new: Option<&'b [u8]>,
-        /// Whether the reply has the previous value; else only whether there was one.
-        returns_previous: bool,
-    },
-    /// Reads the records from `lower`, inclusive, to `upper`, exclusive.
-    Scan {
-        /// Smallest key of the range.
-        lower: &'b [u8],
-        /// First key behind the range; `None` for no upper bound.
-        upper: Option<&'b [u8]>,
-        /// Whether the scan descends from the largest key.
-        is_descending: bool,
-        /// Largest number of records to return.
-        count_max: u32,
-        /// Whether values are omitted.
-        keys_only: bool,
-    },
-    /// Deletes the keys from `lower`, inclusive, to `upper`, exclusive.
-    DeleteRange {
-        /// Smallest key of the range.
-        lower: &'b [u8],
-        /// First key behind the range; `None` for no upper bound.
-        upper: Option<&'b [u8]>,
-        /// Largest number of keys to delete.
-        count_max: u32,
-    },
+    /// Writes or deletes a key if a condition holds.
+    Exchange(Exchange<'b>),
+    /// Reads the records of a range.
+    Scan(Scan<'b>),
+    /// Deletes the keys of a range.
+    DeleteRange(DeleteRange<'b>),
 }
 
 /// Request of a client.
@@ -104,9 +116,9 @@ impl Body<'_> {
         match self {
             Self::Get(_) => 1,
             Self::Write(_) => 2,
-            Self::Exchange { .. } => 3,
-            Self::Scan { .. } => 4,
-            Self::DeleteRange { .. } => 5,
+            Self::Exchange(_) => 3,
+            Self::Scan(_) => 4,
+            Self::DeleteRange(_) => 5,
         }
     }
 
@@ -114,14 +126,15 @@ impl Body<'_> {
         match self {
             Self::Get(keys) => keys.len() as u32,
             Self::Write(records) => records.len() as u32,
-            Self::Exchange { .. } => 1,
-            Self::Scan { count_max, .. } | Self::DeleteRange { count_max, .. } => *count_max,
+            Self::Exchange(_) => 1,
+            Self::Scan(scan) => scan.count_max,
+            Self::DeleteRange(range) => range.count_max,
         }
     }
 
     /// Returns whether the operation changes nothing, so that it can be retried.
     pub fn is_read(&self) -> bool {
-        matches!(self, Self::Get(_) | Self::Scan { .. })
+        matches!(self, Self::Get(_) | Self::Scan(_))
     }
 }
 
@@ -153,38 +166,27 @@ impl Request<'_> {
                     put_option(out, *value);
                 }
             }
-            Body::Exchange {
-                key,
-                condition,
-                new,
-                returns_previous,
-            } => {
-                put_bytes(out, key);
-                put_option(out, *new);
-                out.push(u8::from(*returns_previous));
-                let (kind, expected) = match condition {
+            Body::Exchange(exchange) => {
+                put_bytes(out, exchange.key);
+                put_option(out, exchange.new);
+                out.push(u8::from(exchange.returns_previous));
+                let (kind, expected) = match exchange.condition {
                     Condition::Any => (0, None),
                     Condition::Absent => (1, None),
                     Condition::Present => (2, None),
-                    Condition::Equals(expected) => (3, Some(*expected)),
+                    Condition::Equals(expected) => (3, Some(expected)),
                 };
                 out.push(kind);
                 put_option(out, expected);
             }
-            Body::Scan {
-                lower,
-                upper,
-                is_descending,
-                keys_only,
-                count_max: _,
-            } => {
-                put_bytes(out, lower);
-                put_option(out, *upper);
-                out.extend([u8::from(*is_descending), u8::from(*keys_only)]);
+            Body::Scan(scan) => {
+                put_bytes(out, scan.lower);
+                put_option(out, scan.upper);
+                out.extend([u8::from(scan.is_descending), u8::from(scan.keys_only)]);
             }
-            Body::DeleteRange { lower, upper, .. } => {
-                put_bytes(out, lower);
-                put_option(out, *upper);
+            Body::DeleteRange(range) => {
+                put_bytes(out, range.lower);
+                put_option(out, range.upper);
             }
         }
     }
@@ -285,31 +287,25 @@ fn decode_body<'b>(
                 (3, Some(expected)) => Condition::Equals(expected),
                 _ => return Err(Malformed(format!("invalid condition {kind}"))),
             };
-            Body::Exchange {
+            Body::Exchange(Exchange {
                 key,
                 condition,
                 new,
                 returns_previous,
-            }
+            })
         }
-        4 => {
-            let lower = check_key(reader.bytes()?)?;
-            Body::Scan {
-                lower,
-                upper: reader.option()?,
-                is_descending: reader.flag()?,
-                keys_only: reader.flag()?,
-                count_max: count,
-            }
-        }
-        5 => {
-            let lower = check_key(reader.bytes()?)?;
-            Body::DeleteRange {
-                lower,
-                upper: reader.option()?,
-                count_max: count,
-            }
-        }
+        4 => Body::Scan(Scan {
+            lower: check_key(reader.bytes()?)?,
+            upper: reader.option()?,
+            is_descending: reader.flag()?,
+            keys_only: reader.flag()?,
+            count_max: count,
+        }),
+        5 => Body::DeleteRange(DeleteRange {
+            lower: check_key(reader.bytes()?)?,
+            upper: reader.option()?,
+            count_max: count,
+        }),
         other => return Err(Malformed(format!("unknown or invalid operation {other}"))),
     })
 }
@@ -329,11 +325,13 @@ mod tests {
     };
 
     fn all() -> Vec<Request<'static>> {
-        let exchange = |condition, new| Body::Exchange {
-            key: b"k",
-            condition,
-            new,
-            returns_previous: new.is_none(),
+        let exchange = |condition, new| {
+            Body::Exchange(Exchange {
+                key: b"k",
+                condition,
+                new,
+                returns_previous: new.is_none(),
+            })
         };
         let bodies = [
             Body::Get(vec![b"one", b""]),
@@ -342,18 +340,18 @@ mod tests {
             exchange(Condition::Absent, Some(&b"new"[..])),
             exchange(Condition::Present, Some(&b""[..])),
             exchange(Condition::Equals(b"old"), Some(&b"new"[..])),
-            Body::Scan {
+            Body::Scan(Scan {
                 lower: b"a",
                 upper: Some(b"b"),
                 is_descending: true,
                 count_max: 9,
                 keys_only: false,
-            },
-            Body::DeleteRange {
+            }),
+            Body::DeleteRange(DeleteRange {
                 lower: b"",
                 upper: None,
                 count_max: 5,
-            },
+            }),
         ];
         let of = |body| Request {
             header: HEADER,

@@ -41,9 +41,9 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
     pub(super) fn assigned(&mut self) -> AssignedNumbers {
         let view = self.mirror.view();
         let ordered = self.ordered.keys().copied();
-        let found = self.found.copies.iter().map(|it| it.region);
-        let left = self.left.keys().map(|(region, _)| *region);
-        let mut here = ordered.chain(found).chain(left);
+        let on_disk = self.disk_copies.copies.iter().map(|it| it.region);
+        let abandoned = self.abandoned.keys().map(|(region, _)| *region);
+        let mut here = ordered.chain(on_disk).chain(abandoned);
         if here.all(|region| view.regions.contains_key(&region)) {
             return AssignedNumbers::NotAsked;
         }

@@ -32,7 +32,7 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
             return;
         }
         let servers = self.servers.view();
-        let is_being_made = |region: RegionId| {
+        let is_being_created = |region: RegionId| {
             let mut phases = view.regions.values().map(|seen| &seen.record.phase);
             phases.any(|phase| matches!(phase, Phase::Splitting { child, .. } if *child == region))
         };
@@ -50,7 +50,7 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
             is_filled || faulty.contains(region)
         };
         let mut reports = Reports::new(coordinator);
-        let mut is_kept = |region: RegionId, replica: ReplicaNumber| {
+        let mut is_needed = |region: RegionId, replica: ReplicaNumber| {
             let is_wanted = match view.regions.get(&region) {
                 Some(seen) => {
                     let record = &seen.record;
@@ -59,7 +59,7 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
                     let alive = members.filter(|it| !servers.is_over(*it));
                     is_named || record.is_unproven || alive.count() < 2
                 }
-                None => is_being_made(region) || assigned.have(region) != Some(true),
+                None => is_being_created(region) || assigned.have(region) != Some(true),
             };
             if is_wanted {
                 return true;
@@ -70,13 +70,13 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
                 return true;
             }
             let incarnation = record.and_then(|it| it.incarnation);
-            host.discard_copy((region, replica), incarnation);
+            host.discard_copy(region, replica, incarnation);
             false
         };
-        let found = &mut self.found.copies;
-        found.retain(|it| may_be_faulty(&it.region) || is_kept(it.region, it.replica));
-        self.left.retain(|(region, replica), how| {
-            (how.is_some() && may_be_faulty(region)) || is_kept(*region, *replica)
+        let copies = &mut self.disk_copies.copies;
+        copies.retain(|it| may_be_faulty(&it.region) || is_needed(it.region, it.replica));
+        self.abandoned.retain(|(region, replica), how| {
+            (how.is_some() && may_be_faulty(region)) || is_needed(*region, *replica)
         });
     }
 }
@@ -106,8 +106,8 @@ impl<'c, C: Coordinator> Reports<'c, C> {
     fn may_lack_some(&mut self, record: &RegionRecord) -> bool {
         record.members().any(|member| {
             let report = self.of(member.server);
-            let told = report.and_then(|it| it.replica(record.region, member.number));
-            told.is_none_or(|it| {
+            let reported = report.and_then(|it| it.replica(record.region, member.number));
+            reported.is_none_or(|it| {
                 let is_verified = it.verification.is_none_or(|it| it.is_finished);
                 it.fault.is_some() || it.broken.is_some() || !is_verified
             })

@@ -266,7 +266,8 @@ pub trait RegionHost {
     /// region has a record: a copy of another table is kept.
     fn discard_copy(
         &mut self,
-        copy: (RegionId, ReplicaNumber),
+        region: RegionId,
+        replica: ReplicaNumber,
         incarnation: Option<TableIncarnation>,
     );
 

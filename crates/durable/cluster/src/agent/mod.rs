@@ -93,18 +93,18 @@ pub struct Agent<C: Debug, H> {
     /// Earliest time of the next check of the recorded refusal.
     refusal_due_at: Duration,
     /// Whether it is on the server's disk that the last seen start was cut, if it was.
-    is_cut_kept: bool,
+    is_cut_recorded: bool,
     /// Number of accepted losses with or after which this life began.
     accepted_loss_count: u64,
     mirror: Mirror<Bound<C>>,
     /// Servers that are alive: the primary's agent reports lost backups (CONTROL-14).
     servers: Mirror<Bound<C>>,
     ordered: BTreeMap<RegionId, OrderedReplica>,
-    found: DiskCopies,
+    disk_copies: DiskCopies,
     /// Copies that nothing can continue with. Those of replicas that broke in this life are
     /// reported with the reason. Others are older copies of regions that have another replica here
     /// by now.
-    left: BTreeMap<(RegionId, ReplicaNumber), Option<String>>,
+    abandoned: BTreeMap<(RegionId, ReplicaNumber), Option<String>>,
     /// Region numbers that the coordinator has assigned, and the regions' revision at which they
     /// were read (CONTROL-23).
     assigned_at: Option<(Revision, AssignedNumbers)>,
@@ -143,11 +143,11 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
             logged_holder: None,
             is_refusal_recorded: None,
             refusal_due_at: Duration::ZERO,
-            is_cut_kept: true,
+            is_cut_recorded: true,
             accepted_loss_count: 0,
             ordered: BTreeMap::new(),
-            found: DiskCopies::default(),
-            left: BTreeMap::new(),
+            disk_copies: DiskCopies::default(),
+            abandoned: BTreeMap::new(),
             assigned_at: None,
             discards_from: Duration::ZERO,
             reported: None,
@@ -158,11 +158,6 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
     /// Returns the host.
     pub fn host(&self) -> &H {
         &self.host
-    }
-
-    /// Returns the host for changes.
-    pub fn host_mut(&mut self) -> &mut H {
-        &mut self.host
     }
 
     /// Returns the current life, as far as is known.
@@ -188,8 +183,8 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
     /// Notes which [`seen`](Self::seen) state is on the server's disk. To be called before each
     /// tick. A refusal is recorded only after its reason is on the disk. A restarted server could
     /// not find the reason again, because the record itself raises the coordinator's revision.
-    pub fn note_kept(&mut self, kept: Option<SeenStart>) {
-        self.is_cut_kept = kept.is_some_and(|kept| kept.is_cut);
+    pub fn note_recorded_start(&mut self, recorded: Option<SeenStart>) {
+        self.is_cut_recorded = recorded.is_some_and(|recorded| recorded.is_cut);
     }
 
     /// Returns the regions as last seen.
@@ -248,7 +243,7 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
         let is_refused = refused.is_some();
         let is_done = !is_refused && self.is_refusal_recorded == Some(false);
         let now = self.clock.now();
-        if is_done || now < self.refusal_due_at || !self.is_reason_kept() {
+        if is_done || now < self.refusal_due_at || !self.is_reason_recorded() {
             return;
         }
         self.refusal_due_at = now + REFUSAL_INTERVAL;
@@ -262,8 +257,8 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
         }
     }
 
-    fn is_reason_kept(&self) -> bool {
-        self.is_cut_kept || !self.seen().is_some_and(|seen| seen.is_cut)
+    fn is_reason_recorded(&self) -> bool {
+        self.is_cut_recorded || !self.seen().is_some_and(|seen| seen.is_cut)
     }
 
     fn do_due(&mut self, timeout: Duration) -> Result<(), ClusterError> {
@@ -300,11 +295,11 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
         if !own.is_legacy() {
             return Ok(());
         }
-        let found = admin::cluster(&self.coordinator)?;
-        Err(if found.formerly == Some(own) {
+        let current = admin::cluster(&self.coordinator)?;
+        Err(if current.formerly == Some(own) {
             ClusterError::AdoptedAs {
                 formerly: own,
-                cluster: found.cluster,
+                cluster: current.cluster,
             }
         } else {
             ClusterError::NotAdopted(own)
@@ -366,15 +361,15 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
         }
         self.logged_holder = None;
         self.host.begin_life(guard);
-        self.found = self.host.copies();
-        let unusable_count = self.found.unusable.len();
+        self.disk_copies = self.host.copies();
+        let unusable_count = self.disk_copies.unusable.len();
         if unusable_count > UNUSABLE_COUNT_MAX {
             tracing::error!(
                 "{unusable_count} copies cannot be used; only {UNUSABLE_COUNT_MAX} are reported"
             );
-            self.found.unusable.truncate(UNUSABLE_COUNT_MAX);
+            self.disk_copies.unusable.truncate(UNUSABLE_COUNT_MAX);
         }
-        for unusable in &mut self.found.unusable {
+        for unusable in &mut self.disk_copies.unusable {
             let how = std::mem::take(&mut unusable.how);
             unusable.how = cut(how, FAILURE_SIZE_BYTES_MAX);
         }
@@ -388,9 +383,9 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
         self.host.end_life();
         self.life = None;
         self.ordered.clear();
-        self.found = DiskCopies::default();
+        self.disk_copies = DiskCopies::default();
         // The next life finds these copies on the disk.
-        self.left.clear();
+        self.abandoned.clear();
     }
 
     /// Leaves the cluster: closes everything and ends the lease, so that others need not wait for

@@ -104,41 +104,42 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
         let View {
             damaged, regions, ..
         } = self.mirror.view();
-        let (host, left) = (&mut self.host, &mut self.left);
+        let (host, abandoned) = (&mut self.host, &mut self.abandoned);
         self.ordered.retain(|region, ordered| {
             let is_wanted = numbers.get(region) == Some(&ordered.replica);
             if is_wanted || damaged.contains_key(&region_key(ordered.table, *region)) {
                 return true;
             }
-            let was_given = |region: RegionId| {
+            let was_assigned = |region: RegionId| {
                 let has_record = regions.contains_key(&region);
                 has_record.then_some(true).or_else(|| assigned.have(region))
             };
             let child = ordered.splitting;
-            let (Some(was_given), Some(child_was_given)) =
-                (was_given(*region), child.map_or(Some(true), was_given))
-            else {
+            let (Some(was_assigned), Some(child_was_assigned)) = (
+                was_assigned(*region),
+                child.map_or(Some(true), was_assigned),
+            ) else {
                 return true;
             };
             // A prepared region that was accepted has its own record, which may name this server.
             if let Some(child) = child
-                && child_was_given
+                && child_was_assigned
                 && !regions.contains_key(&child)
                 && !damaged.contains_key(&region_key(ordered.table, child))
             {
                 host.abandon_split(child);
             }
             match &ordered.broken {
-                None if was_given => host.close(*region, ordered.replica, Closing::Removed),
-                Some(failure) if was_given => {
+                None if was_assigned => host.close(*region, ordered.replica, Closing::Removed),
+                Some(failure) if was_assigned => {
                     let how = (!failure.lacked_room).then(|| failure.how.clone());
-                    left.insert((*region, ordered.replica), how);
+                    abandoned.insert((*region, ordered.replica), how);
                 }
                 broken => {
                     if broken.is_none() {
                         host.close(*region, ordered.replica, Closing::Broken);
                     }
-                    left.insert((*region, ordered.replica), Some(NEVER_ASSIGNED.to_owned()));
+                    abandoned.insert((*region, ordered.replica), Some(NEVER_ASSIGNED.to_owned()));
                 }
             }
             false
@@ -150,7 +151,7 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
         let before = self.ordered.get(&region).cloned();
         let is_again = before.as_ref().is_some_and(|ordered| {
             let omission = self.options.omission;
-            is_reopened(ordered, (record.epoch, replica), omission)
+            is_reopened(ordered, record.epoch, replica, omission)
         });
         let before = before.filter(|_| !is_again);
         if before
@@ -175,16 +176,19 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
             let was_stopped = matches!(before.role, Role::Primary { stopped: true, .. });
             *stopped = was_stopped && before.epoch == record.epoch;
         }
-        let done = opened.and_then(|()| self.follow_phase(record, &order, &mut ordered));
-        if let Err(error) = done {
+        let followed = opened.and_then(|()| self.follow_phase(record, &order, &mut ordered));
+        if let Err(error) = followed {
             tracing::error!("{region} is broken on {}: {error}", self.options.server);
             self.host.close(region, replica.number, Closing::Broken);
             ordered.broken = Some(truncated_failure(error.into()));
         }
-        let of_region = self.found.copies.extract_if(.., |it| it.region == region);
+        let of_region = self
+            .disk_copies
+            .copies
+            .extract_if(.., |it| it.region == region);
         let numbers = of_region.map(|it| it.replica);
         let others = numbers.filter(|number| *number != replica.number);
-        self.left
+        self.abandoned
             .extend(others.map(|number| ((region, number), None)));
         self.ordered.insert(region, ordered);
     }
@@ -203,7 +207,7 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
             replica: replica.number,
             is_unproven: record.is_unproven,
         };
-        let mut copies = self.found.copies.iter();
+        let mut copies = self.disk_copies.copies.iter();
         let is_found = copies.any(|it| it.is_of(record) && it.replica == replica.number);
         let has_copy = is_found || is_again;
         // If the copy is missing, the host reports that. A region is never served from nothing, nor
@@ -333,14 +337,15 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
 /// many were missed in between.
 fn is_reopened(
     ordered: &OrderedReplica,
-    (epoch, replica): (Epoch, Replica),
+    epoch: Epoch,
+    replica: Replica,
     omission: Omission,
 ) -> bool {
     let broken = ordered.broken.as_ref();
-    let can_go_on = broken.is_some_and(ReplicaFailure::can_continue);
+    let can_continue = broken.is_some_and(ReplicaFailure::can_continue);
     let is_any_enough = omission.skips_check(Check::OpenedAgainIsNamed);
     let is_named = replica.opened_again > ordered.epoch || (is_any_enough && epoch > ordered.epoch);
-    can_go_on && ordered.replica == replica.number && is_named
+    can_continue && ordered.replica == replica.number && is_named
 }
 
 /// Truncates a failure for the report.

@@ -55,7 +55,7 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
 
     fn current_report(&mut self, life: Life) -> ServerReport {
         let statuses = self.host.status();
-        let mut copies = self.found.copies.clone();
+        let mut copies = self.disk_copies.copies.clone();
         copies.extend(self.reopenable_copies());
         let ordered = self.ordered.iter();
         let replicas = ordered.map(|(region, ordered)| {
@@ -79,9 +79,7 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
             free_bytes: self.host.free_bytes(),
         }
     }
-}
 
-impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
     /// Returns the copies of replicas that broke because of a full disk, once there is space, and
     /// of those that broke because of damage (CONTROL-16).
     fn reopenable_copies(&mut self) -> Vec<CopyReport> {
@@ -98,16 +96,19 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
     /// Returns unusable copies that were found, and those that replicas left when they broke in
     /// this life. An operator may need the reason as long as they are kept.
     fn unusable(&self) -> Vec<UnusableCopy> {
-        let left = self.left.iter().filter_map(|((region, replica), how)| {
-            Some(UnusableCopy {
-                region: *region,
-                replica: *replica,
-                is_damaged: false,
-                how: how.clone()?,
-            })
-        });
+        let abandoned = self
+            .abandoned
+            .iter()
+            .filter_map(|((region, replica), how)| {
+                Some(UnusableCopy {
+                    region: *region,
+                    replica: *replica,
+                    is_damaged: false,
+                    how: how.clone()?,
+                })
+            });
         // First those of this life, which nothing else reports.
-        let unusable = left.chain(self.found.unusable.iter().cloned());
+        let unusable = abandoned.chain(self.disk_copies.unusable.iter().cloned());
         unusable.take(UNUSABLE_COUNT_MAX).collect()
     }
 
@@ -140,10 +141,11 @@ fn replica_report(
     ordered: &OrderedReplica,
     status: Option<&ReplicaStatus>,
 ) -> ReplicaReport {
+    let working = status.filter(|_| ordered.broken.is_none());
     let primary = match &ordered.role {
         // The host's status at another epoch does not belong to the last order.
-        Role::Primary { stopped, .. } => status
-            .filter(|status| status.epoch == ordered.epoch && ordered.broken.is_none())
+        Role::Primary { stopped, .. } => working
+            .filter(|status| status.epoch == ordered.epoch)
             .and_then(|status| status.primary.clone())
             .map(|primary| PrimaryReport {
                 stopped: *stopped,
@@ -163,13 +165,10 @@ fn replica_report(
             None => status.is_some_and(|it| it.waits_for_space),
         },
         is_damaged: ordered.broken.as_ref().is_some_and(|it| it.is_damaged),
-        fault: status
-            .filter(|_| ordered.broken.is_none())
+        fault: working
             .and_then(|it| it.fault.clone())
             .map(|how| cut(how, FAILURE_SIZE_BYTES_MAX)),
-        verification: status
-            .filter(|_| ordered.broken.is_none())
-            .and_then(|it| it.verification),
+        verification: working.and_then(|it| it.verification),
         size_bytes: status.map_or(0, |it| it.size_bytes),
         operations_per_second: status.map_or(0, |it| it.operations_per_second),
         position_bytes: status.map_or(0, |it| it.position_bytes),
@@ -179,7 +178,7 @@ fn replica_report(
 /// Returns a report without values that change all the time. A change of the space state is kept as
 /// a fact.
 fn facts(report: &ServerReport) -> (ServerReport, SpaceState) {
-    let room = report.room();
+    let space_state = report.space_state();
     let mut report = report.clone();
     report.free_bytes = None;
     for replica in &mut report.replicas {
@@ -188,5 +187,5 @@ fn facts(report: &ServerReport) -> (ServerReport, SpaceState) {
         replica.position_bytes = 0;
         replica.verification = replica.verification.map(VerificationReport::facts);
     }
-    (report, room)
+    (report, space_state)
 }

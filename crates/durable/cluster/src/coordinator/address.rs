@@ -153,10 +153,10 @@ mod tests {
         ];
         for (text, why) in cases {
             let error = text.parse::<CoordinatorAddress>().expect_err(text);
-            let said = error.to_string();
-            assert!(said.contains(why), "{said}");
-            assert!(said.contains(&format!("'{text}'")), "{said}");
-            assert!(said.contains("use 'tcp:HOST:PORT', 'etcd:"), "{said}");
+            let message = error.to_string();
+            assert!(message.contains(why), "{message}");
+            assert!(message.contains(&format!("'{text}'")), "{message}");
+            assert!(message.contains("use 'tcp:HOST:PORT', 'etcd:"), "{message}");
         }
     }
 }

@@ -255,9 +255,9 @@ impl<C: Coordinator> Bound<C> {
 
     /// Returns whether an operator accepted the loss of a start.
     fn is_loss_accepted(&self, nonce: StartNonce) -> Result<bool, CoordinatorError> {
-        let found = self.inner.range(&accepted_loss_key(nonce))?.entries;
+        let accepted = self.inner.range(&accepted_loss_key(nonce))?.entries;
         let decodes = |it: &Entry| AcceptedLoss::decode(&it.key, &it.value).is_ok();
-        Ok(found.iter().any(decodes))
+        Ok(accepted.iter().any(decodes))
     }
 
     /// Returns the comparisons of each transaction: the records of the cluster and of the start.
@@ -431,9 +431,9 @@ impl<C: Coordinator> Coordinator for Bound<C> {
 
     fn keep_alive(&self, lease: LeaseId) -> Result<KeepAlive, CoordinatorError> {
         self.recheck_if_refused()?;
-        let kept = self.inner.keep_alive(lease)?;
+        let outcome = self.inner.keep_alive(lease)?;
         self.read_identity()?;
-        Ok(kept)
+        Ok(outcome)
     }
 
     fn revoke_lease(&self, lease: LeaseId) -> Result<(), CoordinatorError> {

@@ -325,7 +325,7 @@ fn leases_end_by_themselves<H: Harness>(harness: &H) {
     let events = wait_for(&mut *watch, 1);
     let waited = asked_at.elapsed();
     assert!(
-        matches!(&events[..], [Event::Delete { key, .. }] if key == "held"),
+        matches!(&events[..], [Event::Delete(key, _)] if key == "held"),
         "{events:?}"
     );
     assert!(
@@ -350,10 +350,10 @@ fn leases_are_kept_alive<H: Harness>(harness: &H) {
         &Transaction::new().put_leased("held", b"1".to_vec(), lease),
     );
     while start.elapsed() < granted * 2 {
-        let kept = tested.keep_alive(lease).expect("it can be asked");
+        let outcome = tested.keep_alive(lease).expect("it can be asked");
         assert!(
-            matches!(kept, KeepAlive::Alive(left) if left >= granted),
-            "{kept:?}"
+            matches!(outcome, KeepAlive::Alive(left) if left >= granted),
+            "{outcome:?}"
         );
         std::thread::sleep(granted / 8);
     }
@@ -391,19 +391,19 @@ fn watches<H: Harness>(harness: &H) {
         expected.push(put(&tested, &format!("w/{}", number % 3), &[number]));
     }
     let mut late = tested.watch("w/", before).expect("it can be watched");
-    let told: Vec<_> = wait_for(&mut *late, 20)
+    let events: Vec<_> = wait_for(&mut *late, 20)
         .iter()
         .map(Event::revision)
         .collect();
-    assert_eq!(told, expected);
+    assert_eq!(events, expected);
     let middle = expected[9];
     let mut later = tested.watch("w/", middle).expect("it can be watched");
     let gone = committed(&tested, &Transaction::new().delete("w/a"));
-    let told: Vec<_> = wait_for(&mut *later, 11)
+    let events: Vec<_> = wait_for(&mut *later, 11)
         .iter()
         .map(Event::revision)
         .collect();
-    assert_eq!(told, [&expected[10..], &[gone]].concat());
+    assert_eq!(events, [&expected[10..], &[gone]].concat());
     assert_eq!(wait_for(&mut *late, 1).len(), 1);
 }
 
@@ -443,7 +443,7 @@ fn compacted_changes<H: Harness>(harness: &H) {
         }
         assert!(
             start.elapsed() < Duration::from_secs(20),
-            "nothing was told"
+            "no event was returned"
         );
     };
     assert!(

@@ -12,10 +12,12 @@
 //! | [`journal`] | the journal of [`Embedded`] |
 //! | `place` | check that the journal is still the file that its path names |
 //! | [`address`] | addresses of coordinators |
+//! | `base64_text` | values in JSON |
 //! | [`served`] | a coordinator in another process: server and client |
 //! | `conformance` | the suite that every coordinator has to pass (feature `conformance`) |
 
 pub mod address;
+mod base64_text;
 mod bound;
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
@@ -28,11 +30,11 @@ mod started;
 pub mod store;
 
 use std::fmt;
-use std::sync::Arc;
+use std::ops::Deref;
 use std::time::Duration;
 
 use farleaf_lsm::storage::is_out_of_space;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use thiserror::Error;
 
 use crate::ids::ClusterId;
@@ -88,7 +90,7 @@ impl fmt::Display for LeaseId {
     }
 }
 
-/// A key with its value and revisions.
+/// A key with its value and revisions. In JSON it is a list of these fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// The key.
@@ -103,11 +105,45 @@ pub struct Entry {
     pub lease: Option<LeaseId>,
 }
 
+impl Serialize for Entry {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct Fields<'e>(
+            &'e str,
+            #[serde(with = "base64_text")] &'e [u8],
+            Revision,
+            Revision,
+            Option<LeaseId>,
+        );
+
+        let (created, modified) = (self.create_revision, self.mod_revision);
+        Fields(&self.key, &self.value, created, modified, self.lease).serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Entry {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        struct Value(#[serde(with = "base64_text")] Vec<u8>);
+
+        let (key, Value(value), create_revision, mod_revision, lease) =
+            Deserialize::deserialize(deserializer)?;
+        Ok(Self {
+            key,
+            value,
+            create_revision,
+            mod_revision,
+            lease,
+        })
+    }
+}
+
 /// Keys of the records by which a coordinator presents its identity.
 pub const IDENTITY_KEYS: [&str; 2] = [CLUSTER_KEY, START_KEY];
 
 /// Keys and values at a revision.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Snapshot {
     /// Revision of the snapshot.
     pub revision: Revision,
@@ -119,14 +155,15 @@ pub struct Snapshot {
 }
 
 /// Condition for a transaction to take effect.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Compare {
     /// The key was created at this revision, or is missing (`Revision::NEVER`).
     Created(String, Revision),
     /// The key was last written at this revision, or is missing (`Revision::NEVER`).
     Modified(String, Revision),
     /// The key exists and has this value.
-    Holds(String, Vec<u8>),
+    Holds(String, #[serde(with = "base64_text")] Vec<u8>),
 }
 
 impl Compare {
@@ -139,36 +176,32 @@ impl Compare {
 }
 
 /// A write of a transaction.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Write {
     /// Sets a key's value. If a lease is given, the key is deleted with its end.
-    Put {
-        /// The key.
-        key: String,
-        /// New value of the key.
-        value: Vec<u8>,
-        /// Lease to attach the key to.
-        lease: Option<LeaseId>,
-    },
+    Put(
+        String,
+        #[serde(with = "base64_text")] Vec<u8>,
+        Option<LeaseId>,
+    ),
     /// Deletes a key; does nothing if it is missing.
-    Delete {
-        /// The key.
-        key: String,
-    },
+    Delete(String),
 }
 
 impl Write {
     /// Returns the key that is written.
     pub fn key(&self) -> &str {
         match self {
-            Self::Put { key, .. } | Self::Delete { key } => key,
+            Self::Put(key, ..) | Self::Delete(key) => key,
         }
     }
 }
 
 /// Comparisons and writes: all writes take effect at one revision, or none does (CONTROL-2). No key
 /// may be written twice.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Transaction {
     /// Conditions that must all hold.
     pub compares: Vec<Compare>,
@@ -192,29 +225,21 @@ impl Transaction {
     /// Adds a put of a key that stays until it is deleted.
     #[must_use]
     pub fn put(mut self, key: impl Into<String>, value: Vec<u8>) -> Self {
-        self.writes.push(Write::Put {
-            key: key.into(),
-            value,
-            lease: None,
-        });
+        self.writes.push(Write::Put(key.into(), value, None));
         self
     }
 
     /// Adds a put of a key that is deleted with the end of a lease.
     #[must_use]
     pub fn put_leased(mut self, key: impl Into<String>, value: Vec<u8>, lease: LeaseId) -> Self {
-        self.writes.push(Write::Put {
-            key: key.into(),
-            value,
-            lease: Some(lease),
-        });
+        self.writes.push(Write::Put(key.into(), value, Some(lease)));
         self
     }
 
     /// Adds a deletion.
     #[must_use]
     pub fn delete(mut self, key: impl Into<String>) -> Self {
-        self.writes.push(Write::Delete { key: key.into() });
+        self.writes.push(Write::Delete(key.into()));
         self
     }
 
@@ -242,7 +267,7 @@ impl Transaction {
             if !written.insert(write.key()) {
                 return invalid(format!("transaction writes key '{}' twice", write.key()));
             }
-            let Write::Put { key, value, .. } = write else {
+            let Write::Put(key, value, _) = write else {
                 continue;
             };
             size_bytes += value.len();
@@ -296,17 +321,13 @@ pub enum KeepAlive {
 }
 
 /// A change of a key.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Event {
     /// The key was written.
     Put(Entry),
-    /// The key was deleted.
-    Delete {
-        /// The key.
-        key: String,
-        /// Revision of the deletion.
-        revision: Revision,
-    },
+    /// The key was deleted, at this revision.
+    Delete(String, Revision),
 }
 
 impl Event {
@@ -314,7 +335,7 @@ impl Event {
     pub fn key(&self) -> &str {
         match self {
             Self::Put(entry) => &entry.key,
-            Self::Delete { key, .. } => key,
+            Self::Delete(key, _) => key,
         }
     }
 
@@ -322,7 +343,7 @@ impl Event {
     pub fn revision(&self) -> Revision {
         match self {
             Self::Put(entry) => entry.mod_revision,
-            Self::Delete { revision, .. } => *revision,
+            Self::Delete(_, revision) => *revision,
         }
     }
 }
@@ -393,7 +414,10 @@ pub trait Coordinator: Send + Sync {
     }
 }
 
-impl<C: Coordinator + ?Sized> Coordinator for Arc<C> {
+impl<P> Coordinator for P
+where
+    P: Deref<Target: Coordinator> + Send + Sync,
+{
     fn range(&self, prefix: &str) -> Result<Snapshot, CoordinatorError> {
         (**self).range(prefix)
     }

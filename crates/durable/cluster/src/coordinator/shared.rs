@@ -1,14 +1,10 @@
 //! A coordinator of any kind, behind a shared pointer.
 
 use std::fmt;
+use std::ops::Deref;
 use std::sync::Arc;
-use std::time::Duration;
 
-use super::{
-    Coordinator, CoordinatorError, KeepAlive, LeaseId, Revision, Snapshot, Transaction,
-    TransactionOutcome, Watch,
-};
-use crate::ids::ClusterId;
+use super::Coordinator;
 
 /// A coordinator of any kind. Clones share it.
 #[derive(Clone)]
@@ -38,32 +34,10 @@ impl fmt::Debug for SharedCoordinator {
     }
 }
 
-impl Coordinator for SharedCoordinator {
-    fn range(&self, prefix: &str) -> Result<Snapshot, CoordinatorError> {
-        self.inner.range(prefix)
-    }
+impl Deref for SharedCoordinator {
+    type Target = dyn Coordinator;
 
-    fn transact(&self, transaction: &Transaction) -> Result<TransactionOutcome, CoordinatorError> {
-        self.inner.transact(transaction)
-    }
-
-    fn grant_lease(&self, time_to_live: Duration) -> Result<(LeaseId, Duration), CoordinatorError> {
-        self.inner.grant_lease(time_to_live)
-    }
-
-    fn keep_alive(&self, lease: LeaseId) -> Result<KeepAlive, CoordinatorError> {
-        self.inner.keep_alive(lease)
-    }
-
-    fn revoke_lease(&self, lease: LeaseId) -> Result<(), CoordinatorError> {
-        self.inner.revoke_lease(lease)
-    }
-
-    fn watch(&self, prefix: &str, after: Revision) -> Result<Box<dyn Watch>, CoordinatorError> {
-        self.inner.watch(prefix, after)
-    }
-
-    fn expect(&self, cluster: ClusterId) {
-        self.inner.expect(cluster);
+    fn deref(&self) -> &Self::Target {
+        &*self.inner
     }
 }

@@ -46,6 +46,16 @@ struct Lease {
     ends_at: Duration,
 }
 
+impl Lease {
+    fn granted(milliseconds: u64, now: Duration) -> Self {
+        let time_to_live = Duration::from_millis(milliseconds);
+        Self {
+            time_to_live,
+            ends_at: now.saturating_add(time_to_live),
+        }
+    }
+}
+
 /// The map.
 #[derive(Debug)]
 pub struct Store {
@@ -132,18 +142,16 @@ impl Store {
         let mut changes = Vec::new();
         for write in &transaction.writes {
             match write {
-                Write::Put {
-                    lease: Some(lease), ..
-                } if !self.leases.contains_key(lease) => {
+                Write::Put(_, _, Some(lease)) if !self.leases.contains_key(lease) => {
                     return Err(TransactionOutcome::LeaseGone);
                 }
-                Write::Put { key, value, lease } => {
+                Write::Put(key, value, lease) => {
                     changes.push(KeyChange::Put(key.clone(), value.clone(), *lease));
                 }
-                Write::Delete { key } if self.entries.contains_key(key) => {
+                Write::Delete(key) if self.entries.contains_key(key) => {
                     changes.push(KeyChange::Delete(key.clone()));
                 }
-                Write::Delete { .. } => {}
+                Write::Delete(_) => {}
             }
         }
         if changes.is_empty() {
@@ -163,15 +171,7 @@ impl Store {
                 let id = LeaseId(self.next_lease);
                 let following = self.next_lease.checked_add(1);
                 self.next_lease = following.ok_or("no lease ids are left")?;
-                let time_to_live = Duration::from_millis(*milliseconds);
-                let ends_at = now.saturating_add(time_to_live);
-                self.leases.insert(
-                    id,
-                    Lease {
-                        time_to_live,
-                        ends_at,
-                    },
-                );
+                self.leases.insert(id, Lease::granted(*milliseconds, now));
                 Ok(())
             }
             Change::End(lease) => {
@@ -222,10 +222,7 @@ impl Store {
                 }
                 KeyChange::Delete(key) => {
                     self.entries.remove(key);
-                    Event::Delete {
-                        key: key.clone(),
-                        revision,
-                    }
+                    Event::Delete(key.clone(), revision)
                 }
             };
             self.history.push_back(event);
@@ -363,15 +360,7 @@ impl Store {
             if id.0 == 0 || id.0 >= image.next_lease {
                 return Err(format!("{id} was never granted"));
             }
-            let time_to_live = Duration::from_millis(milliseconds);
-            let ends_at = now.saturating_add(time_to_live);
-            store.leases.insert(
-                id,
-                Lease {
-                    time_to_live,
-                    ends_at,
-                },
-            );
+            store.leases.insert(id, Lease::granted(milliseconds, now));
         }
         for (key, value, create_revision, mod_revision, lease) in image.entries {
             let in_order = create_revision.0 > FIRST_REVISION.0

@@ -4,8 +4,8 @@ use super::{Action, PlanStep, Planner, load};
 use crate::coordinator::{Compare, Transaction};
 use crate::ids::ServerId;
 use crate::record::region::{Key, REPLICA_COUNT_MAX};
-use crate::record::room::low_below_bytes;
 use crate::record::server::{FAILURE_SIZE_BYTES_MAX, cut};
+use crate::record::space::low_below_bytes;
 use crate::record::{
     AdminReply, AdminRequest, AdminRequestKind, Phase, Record, RegionRecord, SpaceState,
     admin_request_key,
@@ -16,7 +16,7 @@ use crate::view::RevisionedRecord;
 const REPLY_COUNT_MAX: usize = 64;
 
 /// Decision on a request: the record to write with more writes, or the reason of a refusal.
-type Begun = Result<(Action, RegionRecord, Transaction), String>;
+type Decision = Result<(Action, RegionRecord, Transaction), String>;
 
 impl Planner<'_> {
     /// Decides all requests without a reply.
@@ -56,19 +56,19 @@ impl Planner<'_> {
         if self.busy.contains(&region) {
             return; // The next plan decides it.
         }
-        let seen = self.view.regions.get(&region);
-        let Some(seen) = seen.filter(|it| it.record.table == table) else {
+        let current = self.view.regions.get(&region);
+        let Some(current) = current.filter(|it| it.record.table == table) else {
             return self.refuse(number, admin_request, format!("{table} has no {region}"));
         };
         let is_dropping = (self.view.tables.get(&table)).is_some_and(|table| table.record.dropping);
         if is_dropping {
             return self.refuse(number, admin_request, format!("{table} is being dropped"));
         }
-        match self.begin(&admin_request.record.kind, &seen.record) {
+        match self.begin(&admin_request.record.kind, &current.record) {
             Err(why) => self.refuse(number, admin_request, why),
             Ok((action, record, more)) => {
                 let answered = answer(number, admin_request, AdminReply::Begun, more);
-                self.step_with(action, seen, &record, answered);
+                self.step_with(action, current, &record, answered);
             }
         }
     }
@@ -86,7 +86,7 @@ impl Planner<'_> {
         });
     }
 
-    fn begin(&mut self, kind: &AdminRequestKind, record: &RegionRecord) -> Begun {
+    fn begin(&mut self, kind: &AdminRequestKind, record: &RegionRecord) -> Decision {
         if let AdminRequestKind::GiveUp { servers, .. } = kind {
             let record = self.given_up(record, servers)?;
             return Ok((Action::GiveUp, record, Transaction::new()));
@@ -108,7 +108,7 @@ impl Planner<'_> {
         }
     }
 
-    fn begin_split(&self, mut record: RegionRecord, at: &Key) -> Begun {
+    fn begin_split(&self, mut record: RegionRecord, at: &Key) -> Decision {
         if *at <= record.from || !record.covers(&at.0) {
             return Err(format!(
                 "split key {at} is not within the region, after its first key"
@@ -122,7 +122,7 @@ impl Planner<'_> {
         Ok((Action::BeginSplit, record, more))
     }
 
-    fn begin_move(&mut self, mut record: RegionRecord, from: ServerId, to: ServerId) -> Begun {
+    fn begin_move(&mut self, mut record: RegionRecord, from: ServerId, to: ServerId) -> Decision {
         let leaving = record
             .replica_on(from)
             .ok_or_else(|| format!("{from} has no replica of the region"))?;
@@ -168,9 +168,7 @@ impl Planner<'_> {
         tracing::debug!(size_bytes, "moving {} from {from} to {to}", record.region);
         Ok((Action::BeginMove(to), record, Transaction::new()))
     }
-}
 
-impl Planner<'_> {
     /// Returns why a server gets no replicas for lack of space (CONTROL-22).
     fn no_space_reason(&self, server: ServerId) -> String {
         let report = self.view.server_report(server);

@@ -3,10 +3,9 @@
 //! Each move reduces the difference between the two servers. So balancing ends while nothing else
 //! changes.
 
-use super::{Action, Planner, load};
+use super::{Action, CurrentRegion, Planner, load};
 use crate::ids::ServerId;
 use crate::record::{Phase, RegionRecord, SpaceState};
-use crate::view::RevisionedRecord;
 
 impl<'v> Planner<'v> {
     /// Plans at most one move: of bytes first, then of primaries.
@@ -18,13 +17,13 @@ impl<'v> Planner<'v> {
     }
 
     /// Returns the regions that have all their replicas and no phase.
-    fn quiet_regions(&self) -> impl Iterator<Item = &'v RevisionedRecord<RegionRecord>> + use<'v> {
+    fn quiet_regions(&self) -> impl Iterator<Item = &'v CurrentRegion> + use<'v> {
         let view = self.view;
-        view.regions.values().filter(move |seen| {
-            let table = view.tables.get(&seen.record.table);
+        view.regions.values().filter(move |current| {
+            let table = view.tables.get(&current.record.table);
             table.is_some_and(|table| {
                 let wanted = table.record.replica_count;
-                !table.record.dropping && load::is_quiet(view, &seen.record, wanted)
+                !table.record.dropping && load::is_quiet(view, &current.record, wanted)
             })
         })
     }
@@ -56,22 +55,17 @@ impl<'v> Planner<'v> {
                 && size_bytes.saturating_mul(2) <= difference
                 && self.loads.has_space(to, size_bytes)
         };
-        let movable = self.quiet_regions().filter(|seen| fits(&seen.record));
-        let largest = movable.max_by_key(|seen| {
+        let movable = self.quiet_regions().filter(|current| fits(&current.record));
+        let largest = movable.max_by_key(|current| {
             // Prefers backups to primaries: moving them interrupts no operations.
-            let is_backup = seen.record.primary.is_some_and(|it| it.server != from);
-            (load::size_bytes(self.view, &seen.record), is_backup)
+            let is_backup = current.record.primary.is_some_and(|it| it.server != from);
+            (load::size_bytes(self.view, &current.record), is_backup)
         });
-        largest.is_some_and(|seen| self.begin_balancing(seen, from, to))
+        largest.is_some_and(|current| self.begin_balancing(current, from, to))
     }
 
-    fn begin_balancing(
-        &mut self,
-        seen: &RevisionedRecord<RegionRecord>,
-        from: ServerId,
-        to: ServerId,
-    ) -> bool {
-        let mut record = seen.record.clone();
+    fn begin_balancing(&mut self, current: &CurrentRegion, from: ServerId, to: ServerId) -> bool {
+        let mut record = current.record.clone();
         let Some(leaving) = record.replica_on(from) else {
             return false;
         };
@@ -82,15 +76,15 @@ impl<'v> Planner<'v> {
             leaving: leaving.number,
             arriving: arriving.number,
         };
-        self.step(Action::BeginMove(to), seen, &record);
+        self.step(Action::BeginMove(to), current, &record);
         true
     }
 
     /// Hands over the primary that evens operations most.
     fn balance_primaries(&mut self) {
         let mut best = None;
-        for seen in self.quiet_regions() {
-            let record = &seen.record;
+        for current in self.quiet_regions() {
+            let record = &current.record;
             let Some(primary) = record.primary else {
                 continue;
             };
@@ -111,18 +105,18 @@ impl<'v> Planner<'v> {
                     && !is_drained
                     && has_space;
                 if evens && best.is_none_or(|(_, _, gain)| operations > gain) {
-                    best = Some((seen, backup.replica.number, operations));
+                    best = Some((current, backup.replica.number, operations));
                 }
             }
         }
-        let Some((seen, to, _)) = best else {
+        let Some((current, to, _)) = best else {
             return;
         };
-        let mut record = seen.record.clone();
+        let mut record = current.record.clone();
         record.phase = Phase::HandingOver {
             to,
             old_leaves: false,
         };
-        self.step(Action::BeginHandOver, seen, &record);
+        self.step(Action::BeginHandOver, current, &record);
     }
 }

@@ -1,27 +1,21 @@
 //! A region's first primary; lost primaries and backups.
 
-use super::{Action, Planner, load};
+use super::{Action, CurrentRegion, Planner, load};
 use crate::ids::ReplicaNumber;
 use crate::omission::Check;
 use crate::record::{Backup, Phase, PrimaryReport, RegionRecord, Replica};
-use crate::view::RevisionedRecord;
 
 impl Planner<'_> {
     /// Gives a primary to a region that has never had one.
-    pub(super) fn place_first(&mut self, seen: &RevisionedRecord<RegionRecord>) -> bool {
-        let mut record = seen.record.clone();
+    pub(super) fn place_first(&mut self, current: &CurrentRegion) -> bool {
+        let mut record = current.record.clone();
         if record.primary.is_some() {
             return false;
         }
         let server = self.loads.for_primary();
         let Some((server, life)) = server.and_then(|it| Some((it, *self.view.lives.get(&it)?)))
         else {
-            let what = if self.loads.lacks_only_space(&record) {
-                "a server with free space for its first replica"
-            } else {
-                "a server for its first replica"
-            };
-            self.wait(record.region, what.to_owned());
+            self.wait_for_server(&record, "for its first replica");
             return true;
         };
         let replica = record.draw_replica(server, life);
@@ -29,19 +23,19 @@ impl Planner<'_> {
         record.epoch = record.epoch.next();
         self.loads.add_coming(server, load::REPLICA_SIZE_BYTES_MIN);
         self.loads.add_primary(server, 1);
-        self.step(Action::Place, seen, &record);
+        self.step(Action::Place, current, &record);
         true
     }
 
     /// Marks a region as not new when its primary reports it open (CONTROL-18). From then on, its
     /// only server has lost the copy if it comes back without it.
-    pub(super) fn mark_opened(&mut self, seen: &RevisionedRecord<RegionRecord>) -> bool {
-        if !seen.record.is_new || self.primary_report(&seen.record).is_none() {
+    pub(super) fn mark_opened(&mut self, current: &CurrentRegion) -> bool {
+        if !current.record.is_new || self.primary_report(&current.record).is_none() {
             return false;
         }
-        let mut record = seen.record.clone();
+        let mut record = current.record.clone();
         record.is_new = false;
-        self.step(Action::MarkOpened, seen, &record);
+        self.step(Action::MarkOpened, current, &record);
         true
     }
 
@@ -68,17 +62,17 @@ impl Planner<'_> {
 
     /// Replaces a primary whose life is over, or that is broken, by an in-sync backup (CONTROL-13).
     /// Returns true if the primary was replaced, or must be but cannot.
-    pub(super) fn replace_primary(&mut self, seen: &RevisionedRecord<RegionRecord>) -> bool {
+    pub(super) fn replace_primary(&mut self, current: &CurrentRegion) -> bool {
         let omission = self.options.omission;
-        let Some(primary) = seen.record.primary else {
+        let Some(primary) = current.record.primary else {
             return false;
         };
-        if self.is_usable(&seen.record, primary) {
+        if self.is_usable(&current.record, primary) {
             return false;
         }
-        let mut usable = self.usable_backups(&seen.record);
+        let mut usable = self.usable_backups(&current.record);
         if omission.skips_check(Check::PromotedWasInSync) {
-            let backups = seen.record.backups.iter().copied();
+            let backups = current.record.backups.iter().copied();
             usable = backups
                 .filter(|it| self.view.is_alive(it.replica))
                 .collect();
@@ -86,23 +80,28 @@ impl Planner<'_> {
         let least = usable.iter().min_by_key(|it| {
             let load = self.loads.of(it.replica.server);
             let is_drained = self.view.drains.contains(&it.replica.server);
-            let room = self.view.space_of(it.replica.server);
-            (room, is_drained, load.primary_count, it.replica.number)
+            let space_state = self.view.space_of(it.replica.server);
+            (
+                space_state,
+                is_drained,
+                load.primary_count,
+                it.replica.number,
+            )
         });
         let Some(promoted) = least.map(|it| it.replica) else {
-            self.recover(seen);
+            self.recover(current);
             return true;
         };
         let mut members = usable;
-        members.extend(self.lost_members(&seen.record));
-        let mut record = seen.record.clone();
+        members.extend(self.lost_members(&current.record));
+        let mut record = current.record.clone();
         promote(&mut record, promoted, members);
         if omission.skips_check(Check::EpochIsRaised) {
-            record.epoch = seen.record.epoch;
+            record.epoch = current.record.epoch;
         }
         let operations = load::operations_per_second(self.view, &record);
         self.loads.add_primary(promoted.server, operations);
-        self.step(Action::Promote, seen, &record);
+        self.step(Action::Promote, current, &record);
         true
     }
 
@@ -130,26 +129,26 @@ impl Planner<'_> {
     /// over (CONTROL-14). A phase that needs one of them ends. An in-sync backup is not removed
     /// only because its life is over: the primary may have died with it, and then its copy is
     /// needed (CONTROL-18).
-    pub(super) fn drop_lost(&mut self, seen: &RevisionedRecord<RegionRecord>) -> bool {
+    pub(super) fn drop_lost(&mut self, current: &CurrentRegion) -> bool {
         let failed: Vec<ReplicaNumber> = self
-            .primary_report(&seen.record)
+            .primary_report(&current.record)
             .map_or(Vec::new(), |it| it.failed.clone());
         let is_lost = |backup: &Backup| {
-            let is_told = !self.options.omission.skips_check(Check::LossIsReported);
-            let is_usable = if backup.in_sync && is_told {
-                !self.is_broken(&seen.record, backup.replica)
+            let is_report_needed = !self.options.omission.skips_check(Check::LossIsReported);
+            let is_usable = if backup.in_sync && is_report_needed {
+                !self.is_broken(&current.record, backup.replica)
             } else {
-                self.is_usable(&seen.record, backup.replica)
+                self.is_usable(&current.record, backup.replica)
             };
             !is_usable || failed.contains(&backup.replica.number)
         };
-        if !seen.record.backups.iter().any(is_lost) {
+        if !current.record.backups.iter().any(is_lost) {
             return false;
         }
-        let mut record = seen.record.clone();
+        let mut record = current.record.clone();
         record.backups.retain(|backup| !is_lost(backup));
         end_phase_without(&mut record);
-        self.step(Action::DropReplicas, seen, &record);
+        self.step(Action::DropReplicas, current, &record);
         true
     }
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use crate::ids::{RegionId, ServerId};
-use crate::record::room::low_below_bytes;
+use crate::record::space::low_below_bytes;
 use crate::record::{RegionRecord, SpaceState};
 use crate::view::View;
 
@@ -42,8 +42,8 @@ impl<'v> ServerLoads<'v> {
                 .map(|server| (*server, ServerLoad::default()))
                 .collect(),
         };
-        for seen in view.regions.values() {
-            let record = &seen.record;
+        for current in view.regions.values() {
+            let record = &current.record;
             let size_bytes = size_bytes(view, record);
             for replica in record.members() {
                 loads.add(replica.server, size_bytes);
@@ -153,8 +153,8 @@ impl<'v> ServerLoads<'v> {
 /// Returns the size of a region's replica, as its primary reports it.
 pub(super) fn size_bytes(view: &View, record: &RegionRecord) -> u64 {
     let report = record.primary.and_then(|it| view.report(record.region, it));
-    let told = report.map_or(0, |it| it.size_bytes);
-    told.saturating_add(REPLICA_SIZE_BYTES_MIN)
+    let reported_bytes = report.map_or(0, |it| it.size_bytes);
+    reported_bytes.saturating_add(REPLICA_SIZE_BYTES_MIN)
 }
 
 /// Returns the operations per second of a region's primary.

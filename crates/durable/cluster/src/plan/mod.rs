@@ -203,8 +203,8 @@ pub fn plan(view: &View, options: &PlanOptions) -> MasterPlan {
         busy: BTreeSet::new(),
     };
     planner.drop_tables();
-    for seen in view.regions.values() {
-        planner.region(seen);
+    for current in view.regions.values() {
+        planner.region(current);
     }
     planner.report_unknown_copies();
     planner.admin_requests();
@@ -213,6 +213,9 @@ pub fn plan(view: &View, options: &PlanOptions) -> MasterPlan {
     }
     planner.plan
 }
+
+/// A region's record, as the view has it.
+type CurrentRegion = RevisionedRecord<RegionRecord>;
 
 /// Number of regions of a dropped table that are removed at once: each is one write.
 const DROP_REGION_COUNT_MAX: usize = 64;
@@ -228,20 +231,15 @@ struct Planner<'v> {
 
 impl Planner<'_> {
     /// Adds a step that writes a region's record, compared with the seen one (CONTROL-11).
-    fn step(
-        &mut self,
-        action: Action,
-        seen: &RevisionedRecord<RegionRecord>,
-        record: &RegionRecord,
-    ) {
-        self.step_with(action, seen, record, Transaction::new());
+    fn step(&mut self, action: Action, current: &CurrentRegion, record: &RegionRecord) {
+        self.step_with(action, current, record, Transaction::new());
     }
 
     /// Adds such a step with more writes.
     fn step_with(
         &mut self,
         action: Action,
-        seen: &RevisionedRecord<RegionRecord>,
+        current: &CurrentRegion,
         record: &RegionRecord,
         more: Transaction,
     ) {
@@ -256,7 +254,7 @@ impl Planner<'_> {
         }
         let mut transaction = more.put(key.clone(), record.encode());
         if !self.options.omission.skips_check(Check::RecordIsCompared) {
-            transaction = transaction.when(Compare::Modified(key, seen.modified));
+            transaction = transaction.when(Compare::Modified(key, current.modified));
         }
         self.busy.insert(record.region);
         self.plan.steps.push(PlanStep {
@@ -297,13 +295,24 @@ impl Planner<'_> {
         }
     }
 
+    /// Reports that a region waits for a server, for this purpose.
+    fn wait_for_server(&mut self, record: &RegionRecord, purpose: &str) {
+        let lacks_only_space = self.loads.lacks_only_space(record);
+        let with_space = if lacks_only_space {
+            " with free space"
+        } else {
+            ""
+        };
+        self.wait(record.region, format!("a server{with_space} {purpose}"));
+    }
+
     fn wait(&mut self, region: RegionId, what: String) {
         self.plan.waiting.push(Waiting { region, what });
     }
 
     /// Plans the next step of a region, if it needs one.
-    fn region(&mut self, seen: &RevisionedRecord<RegionRecord>) {
-        let record = &seen.record;
+    fn region(&mut self, current: &CurrentRegion) {
+        let record = &current.record;
         let Some(table) = self.view.tables.get(&record.table) else {
             return; // The table cannot be decoded.
         };
@@ -311,16 +320,16 @@ impl Planner<'_> {
             return;
         }
         let wanted = table.record.replica_count;
-        let _ = self.place_first(seen)
-            || self.replace_primary(seen)
-            || self.drop_lost(seen)
-            || self.mark_in_sync(seen)
-            || self.continue_phase(seen)
-            || self.add_backup(seen, wanted)
-            || self.remove_surplus(seen, wanted)
-            || self.drain(seen)
-            || self.hand_over_full_primary(seen)
-            || self.mark_opened(seen);
+        let _ = self.place_first(current)
+            || self.replace_primary(current)
+            || self.drop_lost(current)
+            || self.mark_in_sync(current)
+            || self.continue_phase(current)
+            || self.add_backup(current, wanted)
+            || self.remove_surplus(current, wanted)
+            || self.drain(current)
+            || self.hand_over_full_primary(current)
+            || self.mark_opened(current);
         self.wait_for_space(record);
     }
 
@@ -349,17 +358,17 @@ impl Planner<'_> {
                 transaction = transaction.when(Compare::Modified(key, table.modified));
             }
             let regions = self.view.regions.values();
-            let left: Vec<_> = regions
+            let remaining: Vec<_> = regions
                 .filter(|it| it.record.table == table.record.table)
                 .take(DROP_REGION_COUNT_MAX)
                 .collect();
-            let action = if left.is_empty() {
+            let action = if remaining.is_empty() {
                 for key in table.record.keys() {
                     transaction = transaction.delete(key);
                 }
                 Action::DropTable
             } else {
-                for region in &left {
+                for region in &remaining {
                     transaction = transaction.delete(region.record.key());
                 }
                 Action::DropRegion

@@ -1,11 +1,10 @@
 //! Regions that have lost all members: they wait for all of them to come back, and continue with
 //! the newest log (CONTROL-18, CONTROL-19).
 
-use super::{Action, Planner};
+use super::{Action, CurrentRegion, Planner};
 use crate::ids::{Epoch, Life, RegionId, ReplicaNumber, ServerId};
 use crate::omission::Check;
 use crate::record::{Backup, CopyReport, Phase, RegionRecord, Replica, ServerReport, SpaceState};
-use crate::view::RevisionedRecord;
 
 /// Remedy of last resort, for a region that waits for a server.
 const OR_GIVE_UP: &str =
@@ -30,15 +29,15 @@ enum CopyState {
 
 impl Planner<'_> {
     /// Continues a region without usable members with the newest log, or reports what it waits for.
-    pub(super) fn recover(&mut self, seen: &RevisionedRecord<RegionRecord>) {
-        let record = &seen.record;
+    pub(super) fn recover(&mut self, current: &CurrentRegion) {
+        let record = &current.record;
         if let Some(record) = self.never_opened(record) {
-            self.step(Action::Recover, seen, &record);
+            self.step(Action::Recover, current, &record);
             return;
         }
         let (mut returned, mut damaged, mut awaited) = (Vec::new(), Vec::new(), Vec::new());
         for member in record.members() {
-            match self.found(record, member) {
+            match self.copy_state(record, member) {
                 CopyState::ReturnedMember(member) => returned.push(member),
                 CopyState::Damaged(how) => damaged.push(how),
                 CopyState::Awaited(what) => awaited.push(what),
@@ -56,7 +55,7 @@ impl Planner<'_> {
             return;
         }
         if let Some(record) = self.continue_with(record, &returned) {
-            self.step(Action::Recover, seen, &record);
+            self.step(Action::Recover, current, &record);
         }
     }
 
@@ -77,15 +76,19 @@ impl Planner<'_> {
     }
 
     /// Returns the state of a member's copy, as its server reports it in its current life.
-    fn found(&self, record: &RegionRecord, replica: Replica) -> CopyState {
+    fn copy_state(&self, record: &RegionRecord, replica: Replica) -> CopyState {
         let server = replica.server;
         let life = self.view.lives.get(&server).copied();
-        let report = self.view.reports.get(&server).map(|seen| &seen.record);
+        let report = self
+            .view
+            .reports
+            .get(&server)
+            .map(|current| &current.record);
         let (Some(life), Some(report)) = (life, report.filter(|it| Some(it.life) == life)) else {
             return CopyState::Awaited(format!("{server} to come back with its copy {OR_GIVE_UP}"));
         };
         if life == replica.life {
-            return self.found_broken(record, replica, report);
+            return self.broken_copy_state(record, replica, report);
         }
         if let Some(copy) = report.copy(record, replica.number) {
             return CopyState::ReturnedMember(ReturnedMember {
@@ -116,17 +119,17 @@ impl Planner<'_> {
     /// Returns the state of a broken member's copy, while the member's life continues. After a full
     /// disk and once there is space, or after damage, the member counts as back in another life
     /// (CONTROL-16).
-    fn found_broken(
+    fn broken_copy_state(
         &self,
         record: &RegionRecord,
         replica: Replica,
         report: &ServerReport,
     ) -> CopyState {
         let server = replica.server;
-        let told = self.view.report(record.region, replica);
-        let how = told.and_then(|it| it.broken.as_deref());
+        let replica_report = self.view.report(record.region, replica);
+        let how = replica_report.and_then(|it| it.broken.as_deref());
         let how = how.unwrap_or("no reason was reported");
-        if !told.is_some_and(|it| it.lacked_room || it.is_damaged) {
+        if !replica_report.is_some_and(|it| it.lacked_room || it.is_damaged) {
             return CopyState::Awaited(format!(
                 "{server} to be repaired and restarted; its copy could not be used: {how}"
             ));
@@ -138,13 +141,13 @@ impl Planner<'_> {
                 copy,
             });
         }
-        if !told.is_some_and(|it| it.lacked_room) {
+        if !replica_report.is_some_and(|it| it.lacked_room) {
             return CopyState::Awaited(format!(
                 "{server} to reopen its copy, which is corrupted; if this persists, restore it \
                  from a copy and restart the server ({how})"
             ));
         }
-        CopyState::Awaited(if report.room() == SpaceState::Full {
+        CopyState::Awaited(if report.space_state() == SpaceState::Full {
             format!(
                 "free space on the disk of {server}, which is full; its copy then continues \
                  automatically ({how})"
@@ -168,15 +171,15 @@ impl Planner<'_> {
         if members.iter().any(|it| self.is_usable(record, *it)) {
             return Err("a replica of the region is usable, so none may be given up".to_owned());
         }
-        let kept: Vec<_> = (members.iter())
+        let retained: Vec<_> = (members.iter())
             .filter(|it| !servers.contains(&it.server))
             .collect();
-        if kept.is_empty() {
+        if retained.is_empty() {
             return Err("no replica of the region would be left".to_owned());
         }
         let mut returned = Vec::new();
-        for member in kept {
-            match self.found(record, *member) {
+        for member in retained {
+            match self.copy_state(record, *member) {
                 CopyState::ReturnedMember(member) => returned.push(member),
                 // Damaged members need not be named.
                 CopyState::Damaged(_) => {}

@@ -23,36 +23,36 @@
 //! |---|---|
 //! | [`mismatch`] | backups that did not write what their primary wrote |
 //! | [`region`] | a region: range, epoch, replicas, phase |
-//! | [`room`] | limits of free space |
+//! | [`space`] | limits of free space |
 //! | [`server`] | servers and their reports |
 //! | [`start`] | starts of the coordinator |
 //! | [`table`] | tables, names, counters |
 //! | [`verification`] | progress of the verification of a replica's files |
-//! | [`wish`] | requests of administrators |
+//! | [`admin_request`] | requests of administrators |
 
+pub mod admin_request;
 pub mod mismatch;
 pub mod region;
-pub mod room;
 pub mod server;
+pub mod space;
 pub mod start;
 pub mod table;
 pub mod verification;
-pub mod wish;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+pub use self::admin_request::{AdminReply, AdminRequest, AdminRequestKind};
 pub use self::mismatch::{MismatchReport, PartSum};
 pub use self::region::{Backup, Phase, RegionRecord, Replica};
-pub use self::room::SpaceState;
 pub use self::server::{
     CopyReport, Drain, MasterRecord, Orphan, PrimaryReport, ReplicaReport, ServerRecord,
     ServerReport, UnusableCopy,
 };
+pub use self::space::SpaceState;
 pub use self::table::{Cluster, Ids, TableName, TableRecord};
 pub use self::verification::VerificationReport;
-pub use self::wish::{AdminReply, AdminRequest, AdminRequestKind};
 
 use crate::ids::{RegionId, ServerId, TableId};
 

@@ -243,22 +243,22 @@ pub struct ServerReport {
 
 impl ServerReport {
     /// Returns the state of the disk's free space.
-    pub fn room(&self) -> SpaceState {
+    pub fn space_state(&self) -> SpaceState {
         SpaceState::of(self.capacity_bytes, self.free_bytes)
     }
 
     /// Returns the report about a replica.
     pub fn replica(&self, region: RegionId, replica: ReplicaNumber) -> Option<&ReplicaReport> {
         let place = self.replicas.binary_search_by_key(&region, |it| it.region);
-        let found = place.ok().map(|place| &self.replicas[place]);
-        found.filter(|it| it.replica == replica)
+        let report = place.ok().map(|place| &self.replicas[place]);
+        report.filter(|it| it.replica == replica)
     }
 
     /// Returns the report about a replica's copy that is not open.
     pub fn copy(&self, record: &RegionRecord, replica: ReplicaNumber) -> Option<CopyReport> {
         let mut copies = self.copies.iter();
-        let found = copies.find(|it| it.is_of(record) && it.replica == replica);
-        found.copied()
+        let copy = copies.find(|it| it.is_of(record) && it.replica == replica);
+        copy.copied()
     }
 }
 

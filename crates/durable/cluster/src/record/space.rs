@@ -73,7 +73,7 @@ mod tests {
             (mib(4 << 20), mib(8 << 10), mib(8)),
             (0, mib(64), mib(8)),
         ] {
-            for (free, room) in [
+            for (free, state) in [
                 (low, SpaceState::Enough),
                 (low - 1, SpaceState::Low),
                 (full, SpaceState::Low),
@@ -82,7 +82,7 @@ mod tests {
             ] {
                 assert_eq!(
                     SpaceState::of(capacity, Some(free)),
-                    room,
+                    state,
                     "{free} of {capacity}"
                 );
             }

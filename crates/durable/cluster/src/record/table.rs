@@ -12,6 +12,11 @@ use crate::ids::{ClusterId, RegionId, TableId, TableIncarnation};
 /// Largest size of a table's name.
 pub const NAME_SIZE_BYTES_MAX: usize = 64;
 
+/// Refuses a version other than the first one, if the record is an old one, or the newest one.
+fn check_version_of<R: Record>(version: u32, is_old: bool) -> Result<(), String> {
+    check_version(version, if is_old { FORMAT_VERSION } else { R::VERSION })
+}
+
 /// Identity of the cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -42,12 +47,7 @@ impl Record for Cluster {
 
     fn check(&self, key: &str) -> Result<(), String> {
         let is_legacy = self.cluster.is_legacy();
-        let version = if is_legacy {
-            FORMAT_VERSION
-        } else {
-            Self::VERSION
-        };
-        check_version(self.version, version)?;
+        check_version_of::<Self>(self.version, is_legacy)?;
         for legacy in [Some(self.cluster).filter(|_| is_legacy), self.formerly] {
             if legacy.is_some_and(|it| it.0 >= NUMBER_END.into()) {
                 return Err("the number of an older version's cluster is 2^53 or more".to_owned());
@@ -137,12 +137,7 @@ impl Record for Ids {
 
     fn check(&self, key: &str) -> Result<(), String> {
         let is_old = self.skipped.is_empty();
-        let version = if is_old {
-            FORMAT_VERSION
-        } else {
-            Self::VERSION
-        };
-        check_version(self.version, version)?;
+        check_version_of::<Self>(self.version, is_old)?;
         check_sizes(&[self.next_table.0, self.next_region.0])?;
         if self.next_table.0 == 0 || self.next_region.0 == 0 {
             return Err("a counter is 0".to_owned());
@@ -221,12 +216,7 @@ impl Record for TableRecord {
 
     fn check(&self, key: &str) -> Result<(), String> {
         let is_old = self.incarnation.is_none();
-        let version = if is_old {
-            FORMAT_VERSION
-        } else {
-            Self::VERSION
-        };
-        check_version(self.version, version)?;
+        check_version_of::<Self>(self.version, is_old)?;
         check_sizes(&[self.table.0])?;
         check_record_key(key, &table_key(self.table))?;
         check_name(&self.name)?;

@@ -65,7 +65,7 @@ impl Coordinator for Switch {
 
 fn founded() -> (Embedded, ClusterId) {
     let embedded = Embedded::default();
-    let cluster = admin::found(&embedded).expect("it is empty");
+    let cluster = admin::create_cluster(&embedded).expect("it is empty");
     starts::begin_start(&embedded).expect("nobody else starts it");
     (embedded, cluster)
 }
@@ -116,22 +116,22 @@ fn another_cluster_is_refused_by_every_call() {
         at.set(embedded);
         for handle in [&member, &client] {
             for error in refusals(handle, lease) {
-                let told = error.to_string();
+                let error_text = error.to_string();
                 assert!(
                     matches!(error, CoordinatorError::OtherCluster { .. }),
-                    "{told}"
+                    "{error_text}"
                 );
                 assert!(
-                    told.contains(&found) && told.contains(&cluster.to_string()),
-                    "{told}"
+                    error_text.contains(&found) && error_text.contains(&cluster.to_string()),
+                    "{error_text}"
                 );
-                assert!(told.contains("no file is deleted"), "{told}");
+                assert!(error_text.contains("no file is deleted"), "{error_text}");
             }
         }
         at.set(&own);
         member.transact(&put("back")).expect("its own");
-        let kept = member.keep_alive(lease).expect("its own");
-        assert!(matches!(kept, KeepAlive::Alive(_)));
+        let renewal = member.keep_alive(lease).expect("its own");
+        assert!(matches!(renewal, KeepAlive::Alive(_)));
     }
 }
 
@@ -165,14 +165,17 @@ fn an_older_copy_is_refused_until_that_is_accepted() {
     let again = Bound::to(at.clone(), cluster).having_seen(Some(seen));
     for handle in [&member, &again] {
         for error in refusals(handle, lease) {
-            let told = error.to_string();
+            let error_text = error.to_string();
             assert!(
                 matches!(error, CoordinatorError::RolledBack { .. }),
-                "{told}"
+                "{error_text}"
             );
-            assert!(told.contains("its history lacks that start"), "{told}");
+            assert!(
+                error_text.contains("its history lacks that start"),
+                "{error_text}"
+            );
             let command = format!("--lost-start {:032x}", seen.nonce.0);
-            assert!(told.contains(&command), "{told}");
+            assert!(error_text.contains(&command), "{error_text}");
         }
     }
     let third = restarted(&second);
@@ -214,13 +217,16 @@ fn an_older_copy_of_the_same_start_is_refused() {
             .expect("it is there");
     }
     at.set(&old);
-    let told = member.range("").expect_err("it is older").to_string();
-    assert!(told.contains("its current revision is lower"), "{told}");
-    at.set(&restarted(&old));
-    let told = member.range("").expect_err("it is older").to_string();
+    let error_text = member.range("").expect_err("it is older").to_string();
     assert!(
-        told.contains("its next start was recorded before that revision"),
-        "{told}"
+        error_text.contains("its current revision is lower"),
+        "{error_text}"
+    );
+    at.set(&restarted(&old));
+    let error_text = member.range("").expect_err("it is older").to_string();
+    assert!(
+        error_text.contains("its next start was recorded before that revision"),
+        "{error_text}"
     );
 }
 
@@ -241,8 +247,11 @@ fn a_restored_copy_is_refused_when_its_revision_has_caught_up() {
     let away = Bound::to(at.clone(), cluster).having_seen(member.seen());
     let writer = Bound::to(at.clone(), cluster).having_seen(member.seen());
     at.set(&old);
-    let told = (member.range("").expect_err("it is older")).to_string();
-    assert!(told.contains("its current revision is lower"), "{told}");
+    let error_text = (member.range("").expect_err("it is older")).to_string();
+    assert!(
+        error_text.contains("its current revision is lower"),
+        "{error_text}"
+    );
     let error = writer.transact(&put("key")).expect_err("it is older");
     assert!(
         matches!(error, CoordinatorError::RolledBack { .. }),
@@ -260,12 +269,15 @@ fn a_restored_copy_is_refused_when_its_revision_has_caught_up() {
         }
         for handle in [&member, &writer, &restarted] {
             for error in refusals(handle, lease) {
-                let told = error.to_string();
+                let error_text = error.to_string();
                 assert!(
                     matches!(error, CoordinatorError::RolledBack { .. }),
-                    "{told}"
+                    "{error_text}"
                 );
-                assert!(told.contains("that start at a lower revision"), "{told}");
+                assert!(
+                    error_text.contains("that start at a lower revision"),
+                    "{error_text}"
+                );
             }
         }
     }
@@ -295,10 +307,10 @@ fn a_watch_tells_nothing_of_an_older_copy() {
     member.transact(&put("key")).expect("it is there");
     at.set(&old);
     member.range("").expect_err("it is older");
-    let told = watch.next(Duration::ZERO).expect_err("it is refused");
+    let error = watch.next(Duration::ZERO).expect_err("it is refused");
     assert!(
-        matches!(told, CoordinatorError::RolledBack { .. }),
-        "{told}"
+        matches!(error, CoordinatorError::RolledBack { .. }),
+        "{error}"
     );
 }
 
@@ -323,7 +335,7 @@ fn a_first_look_takes_one_round_trip() {
 #[test]
 fn a_coordinator_that_names_no_start_is_refused() {
     let unstarted = Embedded::default();
-    let cluster = admin::found(&unstarted).expect("it is empty");
+    let cluster = admin::create_cluster(&unstarted).expect("it is empty");
     let first = unstarted.copy(Arc::new(SystemClock));
     starts::begin_first_start(&first).expect("nobody else starts it");
     let before = first.range("").expect("it works");
@@ -337,8 +349,8 @@ fn a_coordinator_that_names_no_start_is_refused() {
     }
     let again = Bound::to(at.clone(), cluster).having_seen(seen.seen());
     at.set(&unstarted);
-    let told = again.range("").expect_err("it is older").to_string();
-    assert!(told.contains("lacks that start"), "{told}");
+    let error_text = again.range("").expect_err("it is older").to_string();
+    assert!(error_text.contains("lacks that start"), "{error_text}");
 }
 
 /// A member whose watch returns events after another start, which it has not seen yet, takes that
@@ -395,9 +407,15 @@ fn a_loss_is_accepted_only_of_what_is_refused() {
     let newest = starts::begin_start(&own).expect("nobody else starts it");
     let before = own.range("").expect("it works").entries;
     let error = starts::accept_lost_start(&own, newest).expect_err("it is there");
-    let told = error.to_string();
-    assert!(matches!(error, ClusterError::StartNotLost(_)), "{told}");
-    assert!(told.contains(&format!("{:032x}", newest.0)), "{told}");
+    let error_text = error.to_string();
+    assert!(
+        matches!(error, ClusterError::StartNotLost(_)),
+        "{error_text}"
+    );
+    assert!(
+        error_text.contains(&format!("{:032x}", newest.0)),
+        "{error_text}"
+    );
     assert_eq!(own.range("").expect("it works").entries, before);
     let refusal = CoordinatorError::Invalid {
         what: "why".to_owned(),
@@ -470,8 +488,8 @@ fn no_table_changes_while_servers_do_not_follow() {
         let before = own.range("").expect("it works").entries;
         let made = admin::create_table(&own, "u", 1, &[]).map(drop);
         for done in [made, admin::drop_table(&own, table.table)] {
-            let told = done.expect_err(expected).to_string();
-            assert!(told.contains(expected), "{told}");
+            let error_text = done.expect_err(expected).to_string();
+            assert!(error_text.contains(expected), "{error_text}");
         }
         assert_eq!(own.range("").expect("it works").entries, before);
     };
@@ -507,8 +525,8 @@ fn starts_are_kept_up_to_a_number() {
     for _ in 0..1010 {
         starts::begin_start(&own).expect("nobody else starts it");
     }
-    let kept = own.range(START_PREFIX).expect("it works").entries;
-    assert_eq!(kept.len(), 1000);
+    let start_entries = own.range(START_PREFIX).expect("it works").entries;
+    assert_eq!(start_entries.len(), 1000);
     member
         .range("")
         .expect_err("that start is not kept any more");

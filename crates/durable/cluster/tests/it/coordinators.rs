@@ -99,8 +99,8 @@ fn a_start_keeps_everything() {
     assert_eq!(second.range("").expect("it works"), before);
     clock.advance(Duration::from_secs(4));
     assert_eq!(second.range("").expect("it works"), before);
-    let kept = second.keep_alive(lease).expect("it works");
-    assert_eq!(kept, KeepAlive::Alive(Duration::from_secs(5)));
+    let renewal = second.keep_alive(lease).expect("it works");
+    assert_eq!(renewal, KeepAlive::Alive(Duration::from_secs(5)));
     let (next, _) = second
         .grant_lease(Duration::from_secs(5))
         .expect("it works");
@@ -220,14 +220,14 @@ fn a_journal_of_a_later_version_is_not_damaged() {
     let file = storage.create("COORDINATOR").expect("it works");
     file.write_at(text.as_bytes(), 0).expect("it works");
     let error = open(&storage, &ManualClock::new()).expect_err("of the future");
-    let told = error.to_string();
+    let error_text = error.to_string();
     assert!(
         matches!(error, CoordinatorError::Newer { version: 2, .. }),
-        "{told}"
+        "{error_text}"
     );
     assert!(
-        told.contains("a newer version has written it; use that version"),
-        "{told}"
+        error_text.contains("a newer version has written it; use that version"),
+        "{error_text}"
     );
     let mut after = vec![0; text.len()];
     let file = storage.open("COORDINATOR").expect("it is there");
@@ -262,8 +262,8 @@ fn nothing_is_changed_before_the_start_is_recorded() {
         refused.iter().all(CoordinatorError::is_out_of_space),
         "{refused:?}"
     );
-    let kept = second.keep_alive(lease).expect("it is kept");
-    assert!(matches!(kept, KeepAlive::Alive(_)));
+    let renewal = second.keep_alive(lease).expect("it is kept");
+    assert!(matches!(renewal, KeepAlive::Alive(_)));
     assert_eq!(starts(), before);
     faulty.lift_all();
     for _ in 0..2 {
@@ -318,18 +318,18 @@ fn a_full_disk_is_waited_for() {
     }
 }
 
-/// Displaces a directory whose journal is open; it is at `kept` afterwards, if it was moved.
-fn displace(how: &str, path: &Path, kept: &Path) {
+/// Displaces a directory whose journal is open; it is at `moved_path` afterwards, if it was moved.
+fn displace(how: &str, path: &Path, moved_path: &Path) {
     let journal = path.join("COORDINATOR");
     let done = || -> std::io::Result<()> {
         match how {
             "removed" => std::fs::remove_file(&journal),
             "emptied" => std::fs::remove_dir_all(path).and_then(|()| std::fs::create_dir(path)),
-            "moved" => std::fs::rename(path, kept),
+            "moved" => std::fs::rename(path, moved_path),
             "replaced" => {
-                std::fs::rename(path, kept)?;
+                std::fs::rename(path, moved_path)?;
                 std::fs::create_dir(path)?;
-                std::fs::copy(kept.join("COORDINATOR"), &journal).map(drop)
+                std::fs::copy(moved_path.join("COORDINATOR"), &journal).map(drop)
             }
             _ => {
                 let bytes = std::fs::read(&journal)?;
@@ -349,7 +349,7 @@ fn a_journal_that_was_removed_or_replaced_stops_all() {
     let put = |key: &str| Transaction::new().put(key, b"v".to_vec());
     for case in ["removed", "emptied", "moved", "replaced", "rewritten"] {
         let root = tempfile::tempdir().expect("a directory can be made");
-        let (path, kept) = (root.path().join("coordinator"), root.path().join("kept"));
+        let (path, moved_path) = (root.path().join("coordinator"), root.path().join("kept"));
         let open = || Embedded::open_directory(&path, Arc::new(SystemClock));
         let coordinator = open().expect("it is new");
         let granted = coordinator.grant_lease(Duration::from_mins(1));
@@ -359,7 +359,7 @@ fn a_journal_that_was_removed_or_replaced_stops_all() {
         let large = Transaction::new().put("large", vec![7; 300 << 10]);
         coordinator.transact(&large).expect("it works");
         coordinator.transact(&put("b")).expect("it works");
-        displace(case, &path, &kept);
+        displace(case, &path, &moved_path);
         let error = coordinator.transact(&put("lost")).expect_err(case);
         let text = error.to_string();
         assert!(text.contains("was removed or replaced"), "{text}");
@@ -378,7 +378,7 @@ fn a_journal_that_was_removed_or_replaced_stops_all() {
             );
         }
         if case == "moved" {
-            std::fs::rename(&kept, &path).expect("it is there");
+            std::fs::rename(&moved_path, &path).expect("it is there");
             coordinator.range("").expect_err("it is not opened again");
             drop(coordinator);
             let again = open().expect("it is back");
@@ -409,10 +409,10 @@ fn a_directory_in_place_of_the_journal_is_refused() {
     let root = tempfile::tempdir().expect("a directory can be made");
     std::fs::create_dir(root.path().join("COORDINATOR")).expect("it is not there");
     let opened = Embedded::open_directory(root.path(), Arc::new(SystemClock));
-    let told = opened.expect_err("it is no journal").to_string();
+    let error_text = opened.expect_err("it is no journal").to_string();
     assert!(
-        told.contains("expected a regular file, found a directory"),
-        "{told}"
+        error_text.contains("expected a regular file, found a directory"),
+        "{error_text}"
     );
     assert!(!root.path().join("COORDINATOR-NEW").exists());
 }

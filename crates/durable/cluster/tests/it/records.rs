@@ -212,7 +212,7 @@ fn records_come_back_as_they_were() {
     );
     for (key, _) in one_of_each() {
         let revision = Revision(5);
-        view.follow(&Event::Delete { key, revision });
+        view.follow(&Event::Delete(key, revision));
     }
     let gone = View {
         revision: Revision(5),
@@ -278,9 +278,9 @@ fn records_that_cannot_be_are_refused() {
         let mut record = region();
         change(&mut record);
         let error = RegionRecord::decode(&region().key(), &record.encode()).expect_err(why);
-        let told = error.to_string();
-        assert!(told.contains(why), "{told}, and not: {why}");
-        assert!(told.contains("is corrupted"), "{told}");
+        let error_text = error.to_string();
+        assert!(error_text.contains(why), "{error_text}, and not: {why}");
+        assert!(error_text.contains("is corrupted"), "{error_text}");
     };
     refused(|it| it.version = 0, "format version 0");
     refused(|it| it.epoch = Epoch(1 << 53), "2^53");
@@ -326,15 +326,15 @@ fn a_record_of_a_later_version_is_not_damaged() {
     later.version = 2;
     for bytes in [&later.encode()[..], br#"{"version":2,"shards":[]}"#] {
         let error = RegionRecord::decode(&region().key(), bytes).expect_err("of the future");
-        let told = error.to_string();
+        let error_text = error.to_string();
         assert!(
             matches!(error, RecordError::Newer { version: 2, .. }),
-            "{told}"
+            "{error_text}"
         );
-        assert!(!told.contains("corrupted"), "{told}");
+        assert!(!error_text.contains("corrupted"), "{error_text}");
         assert!(
-            told.contains("a newer version has written it; use that version"),
-            "{told}"
+            error_text.contains("a newer version has written it; use that version"),
+            "{error_text}"
         );
     }
 }
@@ -456,8 +456,8 @@ fn what_is_told_of_before_counts_no_more() {
     replica.life = Life(Revision(3));
     for (opened_again, is_told) in [(0, true), (4, true), (5, false)] {
         replica.opened_again = Epoch(opened_again);
-        let told = view.report(RegionId(7), replica);
-        assert_eq!(told.is_some(), is_told, "{opened_again}");
+        let report = view.report(RegionId(7), replica);
+        assert_eq!(report.is_some(), is_told, "{opened_again}");
     }
     let mut record = region();
     assert!(!String::from_utf8_lossy(&record.encode()).contains("opened_again"));
@@ -484,5 +484,5 @@ fn reports_without_room_are_read() {
         assert!(replica.get(word).is_none(), "{word} in {replica}");
     }
     let read = ServerReport::decode(&report_key(report.server), &bytes);
-    assert_eq!(read.map(|it| it.room()), Ok(SpaceState::Enough));
+    assert_eq!(read.map(|it| it.space_state()), Ok(SpaceState::Enough));
 }

@@ -13,7 +13,7 @@ use farleaf_cluster::coordinator::served::{
 };
 use farleaf_cluster::coordinator::{
     Bound, Compare, Coordinator, CoordinatorError, Embedded, Event, KeepAlive, LeaseId, Revision,
-    Snapshot, Transaction, TransactionOutcome, Watch,
+    Transaction, TransactionOutcome,
 };
 use farleaf_cluster::ids::{ClusterId, ServerId};
 use farleaf_cluster::{admin, starts};
@@ -62,33 +62,11 @@ struct Served {
     _server: Arc<Server>,
 }
 
-impl Coordinator for Served {
-    fn range(&self, prefix: &str) -> Result<Snapshot, CoordinatorError> {
-        self.remote.range(prefix)
-    }
+impl std::ops::Deref for Served {
+    type Target = RemoteCoordinator;
 
-    fn transact(&self, transaction: &Transaction) -> Result<TransactionOutcome, CoordinatorError> {
-        self.remote.transact(transaction)
-    }
-
-    fn grant_lease(&self, time_to_live: Duration) -> Result<(LeaseId, Duration), CoordinatorError> {
-        self.remote.grant_lease(time_to_live)
-    }
-
-    fn keep_alive(&self, lease: LeaseId) -> Result<KeepAlive, CoordinatorError> {
-        self.remote.keep_alive(lease)
-    }
-
-    fn revoke_lease(&self, lease: LeaseId) -> Result<(), CoordinatorError> {
-        self.remote.revoke_lease(lease)
-    }
-
-    fn watch(&self, prefix: &str, after: Revision) -> Result<Box<dyn Watch>, CoordinatorError> {
-        self.remote.watch(prefix, after)
-    }
-
-    fn expect(&self, cluster: ClusterId) {
-        self.remote.expect(cluster);
+    fn deref(&self) -> &RemoteCoordinator {
+        &self.remote
     }
 }
 
@@ -174,17 +152,17 @@ fn clients_go_on_after_a_restart() {
     let mut watch = remote.watch("", before.revision).expect("it works");
     let put = Transaction::new().put("new", Vec::new());
     remote.transact(&put).expect("it works");
-    let told = watch.next(Duration::from_secs(20)).expect("it works");
-    assert!(matches!(&told[..], [Event::Put(entry)] if entry.key == "new"));
+    let events = watch.next(Duration::from_secs(20)).expect("it works");
+    assert!(matches!(&events[..], [Event::Put(entry)] if entry.key == "new"));
     clock.advance(time_to_live);
-    let told = watch.next(Duration::from_secs(20)).expect("it works");
-    assert!(matches!(&told[..], [Event::Delete { key, .. }] if key == "held"));
+    let events = watch.next(Duration::from_secs(20)).expect("it works");
+    assert!(matches!(&events[..], [Event::Delete(key, _)] if key == "held"));
     let gone = remote.keep_alive(lease).expect("it works");
     assert_eq!(gone, KeepAlive::Gone);
     // Changes in the journal are returned from before the restart, too.
     let mut old = remote.watch("", Revision(1)).expect("it works");
-    let told = old.next(Duration::from_secs(20)).expect("it works");
-    let keys: Vec<_> = told.iter().map(Event::key).collect();
+    let events = old.next(Duration::from_secs(20)).expect("it works");
+    let keys: Vec<_> = events.iter().map(Event::key).collect();
     assert_eq!(keys, ["held", "kept", "new", "held"]);
     drop(server);
 }
@@ -351,7 +329,7 @@ fn serve_of(
 #[test]
 fn an_older_copy_over_the_wire_is_told_as_that() {
     let own = Embedded::default();
-    let cluster = admin::found(&own).expect("it is empty");
+    let cluster = admin::create_cluster(&own).expect("it is empty");
     starts::begin_start(&own).expect("nobody else starts it");
     let (server, _) = serve_of(&own, cluster, None);
     let address = server.address();
@@ -372,8 +350,8 @@ fn an_older_copy_over_the_wire_is_told_as_that() {
         member.watch("", Revision(1)).map(drop).expect_err("watch"),
     ];
     for error in refused {
-        let told = error.to_string();
-        assert!(told.contains("--lost-start"), "{told}");
+        let error_text = error.to_string();
+        assert!(error_text.contains("--lost-start"), "{error_text}");
     }
     let seen = member.seen().expect("it has seen some");
     let refusal = member.range("").expect_err("it is older");
@@ -398,16 +376,16 @@ fn watches_tell_everything_beside_transactions() {
     let watching = |pause: Duration| {
         let mut watch = remote.watch("w/", start).expect("it works");
         move || {
-            let mut told: Vec<Event> = Vec::new();
-            while told.len() < 2 * COUNT {
+            let mut events: Vec<Event> = Vec::new();
+            while events.len() < 2 * COUNT {
                 let more = watch.next(Duration::from_secs(20)).expect("it goes on");
-                assert!(!more.is_empty(), "{} were told", told.len());
+                assert!(!more.is_empty(), "{} were told", events.len());
                 let first = more[0].revision();
-                assert!(told.last().is_none_or(|it| it.revision() < first));
-                told.extend(more);
+                assert!(events.last().is_none_or(|it| it.revision() < first));
+                events.extend(more);
                 std::thread::sleep(pause);
             }
-            told.iter().map(Event::revision).collect::<Vec<_>>()
+            events.iter().map(Event::revision).collect::<Vec<_>>()
         }
     };
     let mut expected = Vec::new();
@@ -453,7 +431,7 @@ fn a_cluster_is_founded_over_the_wire() {
     let embedded = Embedded::default();
     let server = serve(CoordinatorService::new(embedded.clone()));
     let remote = connect(&server);
-    admin::found(&remote).expect("it works");
+    admin::create_cluster(&remote).expect("it works");
     admin::create_table(&remote, "words", 3, &[]).expect("it works");
     let own = embedded.range("").expect("it works");
     assert_eq!(remote.range("").expect("it works"), own);
@@ -471,9 +449,9 @@ fn a_cluster_is_founded_over_the_wire() {
 #[test]
 fn another_cluster_at_the_same_address_is_refused() {
     let own = Embedded::default();
-    let cluster = admin::found(&own).expect("it is empty");
+    let cluster = admin::create_cluster(&own).expect("it is empty");
     let other = Embedded::default();
-    let foreign = admin::found(&other).expect("it is empty");
+    let foreign = admin::create_cluster(&other).expect("it is empty");
     let (server, _) = serve_of(&own, cluster, None);
     let address = server.address();
     let bound = Bound::to_first_seen(connect(&server));
@@ -499,13 +477,13 @@ fn another_cluster_at_the_same_address_is_refused() {
             handle.watch("", Revision(1)).map(drop).expect_err("watch"),
         ];
         for error in refused {
-            let told = error.to_string();
+            let error_text = error.to_string();
             assert!(
                 matches!(error, CoordinatorError::OtherCluster { .. }),
-                "{told}"
+                "{error_text}"
             );
-            assert!(told.contains(&cluster.to_string()), "{told}");
-            assert!(told.contains(&foreign.to_string()), "{told}");
+            assert!(error_text.contains(&cluster.to_string()), "{error_text}");
+            assert!(error_text.contains(&foreign.to_string()), "{error_text}");
         }
     }
     watch

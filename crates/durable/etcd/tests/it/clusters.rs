@@ -41,7 +41,7 @@ fn start_or_skip() -> Option<(Server, ProcessCluster, PersistentTable)> {
     let lease = terms().time_to_live;
     let (_, granted) = coordinator.grant_lease(lease).expect("it answers");
     assert_eq!(granted, lease, "etcd's election timeout is too long");
-    admin::found(&coordinator).expect("a new cluster");
+    admin::create_cluster(&coordinator).expect("a new cluster");
     let fleet = ProcessCluster::start(
         coordinator,
         ServerLaunchPlan::here(PART, &server.address()),

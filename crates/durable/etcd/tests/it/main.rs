@@ -82,7 +82,7 @@ fn tick_until_changed(leased_key: &mut LeasedKey, etcd: &Etcd) -> LeasedKeyChang
     while start.elapsed() < Duration::from_secs(20) {
         match leased_key.tick(etcd) {
             Ok(LeasedKeyChange::Unchanged) | Err(_) => {
-                std::thread::sleep(Duration::from_millis(50))
+                std::thread::sleep(Duration::from_millis(50));
             }
             Ok(change) => return change,
         }
@@ -187,7 +187,7 @@ fn masters_over_etcd() {
         return;
     };
     let etcd = server.connect("masters");
-    admin::found(&etcd).expect("it is empty");
+    admin::create_cluster(&etcd).expect("it is empty");
     let table = admin::create_table(&etcd, "words", 3, &[])
         .expect("it is new")
         .table;

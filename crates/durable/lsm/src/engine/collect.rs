@@ -6,10 +6,10 @@ use std::sync::Arc;
 use super::Core;
 use crate::error::LsmError;
 use crate::log::record::{PAYLOAD_SIZE_BYTES, RecordKind};
-use crate::log::{Record, ValueLog};
+use crate::log::{LogPin, Record, ValueLog};
 use crate::place::{LogNumber, LogPosition, TreeId};
 use crate::tree::{Deletes, Entry, EntrySource, Merge, TreeEntries};
-use crate::version::{LogPin, Version};
+use crate::version::Version;
 
 impl Core {
     /// Returns the log segments that a merge of these trees empties: little in them lives, no other
@@ -56,7 +56,8 @@ pub(super) struct CollectingEntries {
 impl CollectingEntries {
     pub(super) fn new(
         core: &Core,
-        (trees, deletes): (Trees, Deletes),
+        trees: Trees,
+        deletes: Deletes,
         dead: BTreeSet<LogNumber>,
     ) -> Result<Self, LsmError> {
         let mut collect = Self {
@@ -123,13 +124,11 @@ impl CollectingEntries {
         core.log.read_once(position, &mut self.record)?;
         let (key, value) = (self.record.key(), self.record.value());
         let mut pin = None;
-        let appended = core
-            .log
-            .append((RecordKind::Moved, key, value), |appended| {
-                // No L0 can be frozen behind this record yet, so recovery still starts before it.
-                let numbers = appended.position.number().0..=appended.end.number().0;
-                pin = Some(core.pins.pin(numbers.map(LogNumber)));
-            })?;
+        let appended = core.log.append(RecordKind::Moved, key, value, |appended| {
+            // No L0 can be frozen behind this record yet, so recovery still starts before it.
+            let numbers = appended.position.number().0..=appended.end.number().0;
+            pin = Some(core.pins.pin(numbers.map(LogNumber)));
+        })?;
         self.pins.extend(pin);
         let size_bytes = self.record.size_bytes() as u64;
         self.moved = Some((appended.position, size_bytes));

@@ -9,11 +9,12 @@ use crate::device::Device;
 use crate::error::LsmError;
 use crate::follow::{Edit, FreshBlockBudget, FreshBlocks, SharedTree};
 use crate::head::KeySource;
+use crate::log::LogPins;
 use crate::manifest::TreeEntry;
 use crate::memtable::MemtableCursor;
 use crate::place::{BlockNumber, LogPosition, SegmentId, TreeId};
 use crate::tree::{BlockSink, BlockSource, Entry, Tree, TreeBuilder};
-use crate::version::{Garbage, LiveTree, LogPins};
+use crate::version::{Garbage, LiveTree};
 
 impl Core {
     /// Flushes the oldest frozen L0; returns false if there is none.
@@ -55,7 +56,7 @@ impl Core {
         let id = TreeId(self.next_tree.fetch_add(1, Ordering::Relaxed));
         let segments = Arc::new(NewSegments {
             device: Arc::clone(&self.trees),
-            room: self.fresh_block_budget(),
+            budget: self.fresh_block_budget(),
             written: Mutex::new(Vec::new()),
         });
         NewTree {
@@ -127,7 +128,7 @@ impl NewTree {
 struct NewSegments {
     device: Arc<Device>,
     /// Memory that keeps blocks for the follower, too; `None` if no follower will read them.
-    room: Option<Arc<FreshBlockBudget>>,
+    budget: Option<Arc<FreshBlockBudget>>,
     written: Mutex<Vec<NewSegment>>,
 }
 
@@ -172,8 +173,13 @@ impl TreePlace<'_> {
             Arc::clone(self.cache),
         ));
         let references = tree.references()?;
-        let owners = (Arc::clone(self.garbage), self.pins);
-        Ok(Arc::new(LiveTree::new((tree, entry), references, owners)))
+        Ok(Arc::new(LiveTree::new(
+            tree,
+            entry,
+            references,
+            Arc::clone(self.garbage),
+            self.pins,
+        )))
     }
 }
 
@@ -186,10 +192,10 @@ impl BlockSink for DeviceSink {
         let fresh = None;
         self.0.written().push(NewSegment { segment, fresh });
         self.0.device.write(segment, 0, blocks)?;
-        if let Some(room) = &self.0.room
+        if let Some(budget) = &self.0.budget
             && let Some(new) = self.0.written().last_mut()
         {
-            new.fresh = room.keep(blocks);
+            new.fresh = budget.keep(blocks);
         }
         Ok(())
     }

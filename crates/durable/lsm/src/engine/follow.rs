@@ -156,12 +156,14 @@ impl Engine {
     /// full. Only for followers that build their own trees: nothing else writes into that L0.
     pub(crate) fn follow_record(
         &self,
-        (key, is_delete): (&[u8], bool),
-        place: (LogPosition, u64),
+        key: &[u8],
+        is_delete: bool,
+        position: LogPosition,
+        record_size_bytes: u64,
         end: LogPosition,
     ) {
         let active = Arc::clone(&self.core.version().active);
-        active.insert(key, place, is_delete);
+        active.insert(key, position, record_size_bytes, is_delete);
         if self.core.is_full(&active) {
             self.core.replace_active(active, end);
         }
@@ -180,7 +182,7 @@ impl Core {
         live: Arc<LiveTree>,
         fresh: Vec<Option<FreshBlocks>>,
     ) -> SharedTree {
-        SharedTree::new((live, Arc::clone(&self.trees)), fresh)
+        SharedTree::new(live, Arc::clone(&self.trees), fresh)
     }
 
     /// Returns the memory for blocks of a new tree, if a follower will read them.

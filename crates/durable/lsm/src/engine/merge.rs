@@ -76,9 +76,9 @@ impl Core {
         level: usize,
     ) -> Result<(), LsmError> {
         let moves = !merges.pauses.has_hit_corruption(level);
-        let begun = self.new_merge(version, level, moves);
-        let begun = begun.inspect_err(|error| self.note_failure(merges, level, error))?;
-        merges.running = Some(begun);
+        let merge = self.new_merge(version, level, moves);
+        let merge = merge.inspect_err(|error| self.note_failure(merges, level, error))?;
+        merges.running = Some(merge);
         Ok(())
     }
 
@@ -122,7 +122,7 @@ impl Core {
         Ok(RunningMerge {
             level,
             taken,
-            entries: CollectingEntries::new(self, (trees, deletes), dead)?,
+            entries: CollectingEntries::new(self, trees, deletes, dead)?,
             tree: self.begin_tree(entry_count_max),
         })
     }

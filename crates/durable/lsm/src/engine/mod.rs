@@ -62,12 +62,12 @@ use crate::cache::BlockCache;
 use crate::device::Device;
 use crate::error::LsmError;
 use crate::follow::{Follow, FreshBlockBudget};
-use crate::log::ValueLog;
 use crate::log::record::EngineId;
+use crate::log::{LogPins, ValueLog};
 use crate::manifest::{Change, Manifest};
 use crate::memtable::Memtable;
 use crate::storage::{Storage, StorageLock};
-use crate::version::{Garbage, LogPins, Version};
+use crate::version::{Garbage, Version};
 
 /// Names of the large files of a directory: those of segments, which are read and written in large
 /// parts.

@@ -12,13 +12,13 @@ use crate::device::{self, Device};
 use crate::error::LsmError;
 use crate::follow::follows;
 use crate::log::record::EngineId;
-use crate::log::{self, LogMemory, ValueLog};
+use crate::log::{self, LogMemory, LogPins, ValueLog};
 use crate::manifest::{Manifest, ManifestState, TreeEntry};
 use crate::memtable::Memtable;
 use crate::place::BlockNumber;
 use crate::scrub::block_text;
 use crate::storage::{Storage, StorageLock};
-use crate::version::{Garbage, LogPins, Version};
+use crate::version::{Garbage, Version};
 
 pub(crate) const LOCK: &str = "LOCK";
 /// Name of the file with the trees.
@@ -28,10 +28,11 @@ impl Engine {
     /// Creates an engine over an open manifest, in a locked directory.
     pub(crate) fn over(
         storage: Arc<dyn Storage>,
-        (manifest, options): (Arc<Manifest>, EngineOptions),
+        manifest: Arc<Manifest>,
+        options: EngineOptions,
         lock: Box<dyn StorageLock>,
     ) -> Result<Self, LsmError> {
-        let core = recover(storage, (manifest, options), lock)?;
+        let core = recover(storage, manifest, options, lock)?;
         Ok(Self {
             core: Arc::new(core),
         })
@@ -66,7 +67,7 @@ impl Engine {
             };
             Manifest::create(Arc::clone(&storage), ManifestState::new(id))?
         };
-        Self::over(storage, (Arc::new(manifest), options), lock)
+        Self::over(storage, Arc::new(manifest), options, lock)
     }
 }
 
@@ -141,7 +142,8 @@ fn with_place(error: LsmError, device: &Device, entry: &TreeEntry) -> LsmError {
 
 fn recover(
     storage: Arc<dyn Storage>,
-    (manifest, options): (Arc<Manifest>, EngineOptions),
+    manifest: Arc<Manifest>,
+    options: EngineOptions,
     lock: Box<dyn StorageLock>,
 ) -> Result<Core, LsmError> {
     let state = manifest.state();
@@ -150,7 +152,7 @@ fn recover(
     let cache = Arc::new(BlockCache::new(options.cache_size_bytes));
     let used = state.tree_segments();
     let file = device::open_file(&*storage, TREES, (!used.is_empty()).then_some(&manifest))?;
-    let trees = Arc::new(Device::new(file, (TREES, storage.name()), &used));
+    let trees = Arc::new(Device::new(file, TREES, storage.name(), &used));
     let place = TreePlace {
         device: &trees,
         cache: &cache,
@@ -181,10 +183,13 @@ fn recover(
         recent_size_bytes: options.log_memory_size_bytes,
         cache: Arc::clone(&cache),
     };
-    let of = (Arc::clone(&manifest), memory);
-    let log = ValueLog::recover(&*storage, of, &mut |record| {
-        let place = (record.position, record.size_bytes);
-        active.insert(record.key, place, record.is_delete);
+    let log = ValueLog::recover(&*storage, Arc::clone(&manifest), memory, &mut |record| {
+        active.insert(
+            record.key,
+            record.position,
+            record.size_bytes,
+            record.is_delete,
+        );
     })?;
     pins.note_change();
     Ok(Core {

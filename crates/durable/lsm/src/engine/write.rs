@@ -38,7 +38,7 @@ impl Engine {
     /// - [`LsmError::Stopped`] after an earlier failure: nothing was done.
     /// - Errors of the storage: the write may have taken effect or not.
     pub fn put(&self, key: &[u8], value: &[u8], durability: Durability) -> Result<(), LsmError> {
-        let written = self.core.write((RecordKind::Put, key, value), durability);
+        let written = self.core.write(RecordKind::Put, key, value, durability);
         written.map(|_| ())
     }
 
@@ -47,7 +47,7 @@ impl Engine {
     /// # Errors
     /// Same as [`Self::put`].
     pub fn delete(&self, key: &[u8], durability: Durability) -> Result<(), LsmError> {
-        let written = self.core.write((RecordKind::Delete, key, b""), durability);
+        let written = self.core.write(RecordKind::Delete, key, b"", durability);
         written.map(|_| ())
     }
 
@@ -61,7 +61,7 @@ impl Engine {
             Some(value) => (RecordKind::Put, value),
             None => (RecordKind::Delete, &b""[..]),
         };
-        self.core.write((kind, key, value), Durability::Memory)
+        self.core.write(kind, key, value, Durability::Memory)
     }
 
     /// Makes the log durable up to a position. Costs one write and one sync, which all waiting
@@ -116,7 +116,9 @@ impl Engine {
 impl Core {
     fn write(
         &self,
-        (kind, key, value): (RecordKind, &[u8], &[u8]),
+        kind: RecordKind,
+        key: &[u8],
+        value: &[u8],
         durability: Durability,
     ) -> Result<LogPosition, LsmError> {
         if key.len() > KEY_SIZE_BYTES_MAX {
@@ -138,10 +140,10 @@ impl Core {
         drop(version);
         let size_bytes = (RECORD_HEADER_SIZE_BYTES + key.len() + value.len()) as u64;
         let mut is_full = false;
-        let appended = self.log.append((kind, key, value), |appended| {
+        let appended = self.log.append(kind, key, value, |appended| {
             let active = &self.version().active;
             let is_delete = kind == RecordKind::Delete;
-            active.insert(key, (appended.position, size_bytes), is_delete);
+            active.insert(key, appended.position, size_bytes, is_delete);
             is_full = self.is_full(active);
         })?;
         if is_full {
@@ -156,11 +158,11 @@ impl Core {
     /// Returns true if a memtable has reached a limit and must be frozen.
     pub(super) fn is_full(&self, memtable: &Memtable) -> bool {
         let entry_count = memtable.entry_count();
-        let has_room = memtable.size_bytes() < self.options.l0_size_bytes_max
+        let is_below_limits = memtable.size_bytes() < self.options.l0_size_bytes_max
             && entry_count < self.options.l0_entry_count_max
             && memtable.log_size_bytes() < self.options.l0_log_size_bytes_max;
         // An empty memtable has a size, too.
-        entry_count > 0 && !has_room
+        entry_count > 0 && !is_below_limits
     }
 
     /// Freezes L0 if a condition holds, and replaces it by an empty one. No record is appended

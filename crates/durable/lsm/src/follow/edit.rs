@@ -79,7 +79,8 @@ impl fmt::Debug for SharedTree {
 
 impl SharedTree {
     pub(crate) fn new(
-        (live, device): (Arc<LiveTree>, Arc<Device>),
+        live: Arc<LiveTree>,
+        device: Arc<Device>,
         fresh: Vec<Option<FreshBlocks>>,
     ) -> Self {
         Self {

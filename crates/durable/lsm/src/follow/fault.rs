@@ -69,7 +69,8 @@ impl WriteFault {
     /// if this piece is the last one of its own.
     pub(super) fn of_log<'b>(
         &self,
-        (at, closed): (LogPosition, Option<SegmentSum>),
+        at: LogPosition,
+        closed: Option<SegmentSum>,
         bytes: &'b [u8],
     ) -> Cow<'b, [u8]> {
         let is_behind_full =

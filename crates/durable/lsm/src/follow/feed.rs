@@ -61,7 +61,7 @@ impl Feed {
                 return Ok(());
             }
             self.pending.truncate(size_bytes);
-            self.take_whole((0, at.number().next().start()), take)?;
+            self.take_whole(0, at.number().next().start(), take)?;
             self.close(at);
             return Ok(());
         }
@@ -109,15 +109,11 @@ impl Feed {
             return Ok(None);
         }
         let end = self.fed_to.plus(size_bytes as u64);
-        self.take_whole((at, end), take)?;
+        self.take_whole(at, end, take)?;
         Ok(Some(size_bytes))
     }
 
-    fn take_whole(
-        &self,
-        (at, end): (usize, LogPosition),
-        take: &mut Take<'_>,
-    ) -> Result<(), LsmError> {
+    fn take_whole(&self, at: usize, end: LogPosition, take: &mut Take<'_>) -> Result<(), LsmError> {
         let view = RecordView::decode(&self.pending[at..], self.engine, self.fed_to);
         let view = view.ok_or_else(|| self.broken())?;
         // The trees of this directory refer to the old position of a moved record.

@@ -74,19 +74,19 @@ impl Filling {
         // none.
         let previous = options.previous.as_ref();
         let previous = match previous.filter(|_| options.index == IndexKind::Sent) {
-            Some(previous) => Previous::open(&*storage, (previous, engine))?,
+            Some(previous) => Previous::open(&*storage, previous, engine)?,
             None => None,
         };
-        let device = |name, kept: Option<&BTreeSet<SegmentId>>| {
+        let device = |name, segments: Option<&BTreeSet<SegmentId>>| {
             let mut file = device::open_file(&*storage, name, None)?;
             if options.index == IndexKind::Sent {
                 // Until promotion, only scrubs read these files. They bypass the page cache, which
                 // would cost one more copy.
                 file = device::open_uncached(&*storage, name)?;
             }
-            let place = (name, storage.name());
             let none = BTreeSet::new();
-            Ok::<_, LsmError>(Device::beside(file, place, kept.unwrap_or(&none)))
+            let segments = segments.unwrap_or(&none);
+            Ok::<_, LsmError>(Device::beside(file, name, storage.name(), segments))
         };
         let log_device = device(log::FILE, previous.as_ref().map(|it| &it.log_segments))?;
         let trees = device(TREES, previous.as_ref().map(|it| &it.tree_segments))?;
@@ -116,8 +116,10 @@ impl Filling {
     /// [`LsmError::CannotFollow`]: the segment was received before, or is invalid.
     pub fn take_log(
         &mut self,
-        (number, end): (LogNumber, Option<u32>),
-        (size_bytes, sum): (u32, PieceSum),
+        number: LogNumber,
+        end: Option<u32>,
+        size_bytes: u32,
+        sum: PieceSum,
     ) -> Result<bool, LsmError> {
         let is_one = (SEGMENT_HEADER_SIZE_BYTES as u64..=SEGMENT_SIZE_BYTES)
             .contains(&u64::from(size_bytes));
@@ -133,7 +135,7 @@ impl Filling {
             return Ok(false);
         };
         let device = &self.log_device;
-        if !has(device, segment, (size_bytes, sum)) || !device.adopt_segment(segment) {
+        if !has(device, segment, size_bytes, sum) || !device.adopt_segment(segment) {
             return Ok(false);
         }
         self.log.insert(number, LogEntry { segment, end });
@@ -147,15 +149,17 @@ impl Filling {
     /// [`LsmError::CannotFollow`]: the segment is not the next one, or is invalid.
     pub fn take_tree_segment(
         &mut self,
-        (id, index): (TreeId, usize),
-        (size_bytes, sum): (u32, PieceSum),
+        id: TreeId,
+        index: usize,
+        size_bytes: u32,
+        sum: PieceSum,
     ) -> Result<bool, LsmError> {
-        self.trees.check_next((id, index), size_bytes as usize)?;
+        self.trees.check_next(id, index, size_bytes as usize)?;
         let previous = self.previous.as_ref();
         let Some(segment) = previous.and_then(|it| it.tree_segment(id, index)) else {
             return Ok(false);
         };
-        if !has(&self.trees.device, segment, (size_bytes, sum)) {
+        if !has(&self.trees.device, segment, size_bytes, sum) {
             return Ok(false);
         }
         Ok(self.trees.take(id, index, segment))
@@ -178,12 +182,9 @@ impl Filling {
             return Err(LsmError::CannotFollow { how });
         }
         let segment = self.log_device.allocate();
-        let bytes = self
-            .options
-            .write_fault
-            .of_log((number.start(), None), bytes);
+        let bytes = self.options.write_fault.of_log(number.start(), None, bytes);
         let mut written = RunningSum::new();
-        written.append((&self.log_device, segment), &bytes)?;
+        written.append(&self.log_device, segment, &bytes)?;
         self.log.insert(number, LogEntry { segment, end });
         Ok(written.sum())
     }
@@ -207,18 +208,14 @@ impl Filling {
     ///
     /// # Errors
     /// [`LsmError::CannotFollow`], [`LsmError::CorruptTree`]: the tree is incomplete or invalid.
-    pub fn put_tree(
-        &mut self,
-        level: usize,
-        (id, shape): (TreeId, TreeShape),
-    ) -> Result<(), LsmError> {
+    pub fn put_tree(&mut self, level: usize, id: TreeId, shape: TreeShape) -> Result<(), LsmError> {
         if !(1..=LEVEL_COUNT_MAX).contains(&level) {
             let how = format!("invalid tree level {level}");
             return Err(LsmError::CannotFollow { how });
         }
         let entry = self
             .trees
-            .entry((id, shape), |it| self.log.contains_key(it))?;
+            .entry(id, shape, |it| self.log.contains_key(it))?;
         if self.levels.len() < level {
             self.levels.resize_with(level, Vec::new);
         }
@@ -257,9 +254,12 @@ impl Filling {
         let manifest = Manifest::create(Arc::clone(&self.storage), state)?;
         Follower::over(
             self.storage,
-            (Arc::new(manifest), self.options),
-            (self.log_device, self.trees),
-            (self.lock, self.previous),
+            Arc::new(manifest),
+            self.options,
+            self.log_device,
+            self.trees,
+            self.lock,
+            self.previous,
         )
     }
 }

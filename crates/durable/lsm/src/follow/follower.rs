@@ -133,14 +133,14 @@ impl Follower {
         let device = |name, used: &_| {
             let named_by = (!std::collections::BTreeSet::is_empty(used)).then_some(&manifest);
             let file = device::open_file(&*storage, name, named_by)?;
-            Ok::<_, LsmError>(Device::new(file, (name, storage.name()), used))
+            Ok::<_, LsmError>(Device::new(file, name, storage.name(), used))
         };
         let log = device(log::FILE, &state.log_segments())?;
         let trees = device(TREES, &state.tree_segments())?;
         let log = Arc::new(ValueLog::new(log, Arc::clone(&manifest), LogMemory::none()));
-        let of = (Arc::clone(&log), Arc::clone(&manifest));
+        let from = state.next_log.start();
         Ok(Self {
-            intake: own_intake(of, (state.next_log.start(), WriteFault::default()), None),
+            intake: OwnIntake::new(&log, &manifest, from, WriteFault::default(), None),
             synced_to: state.read_from,
             knows_end: false,
             log,
@@ -157,9 +157,12 @@ impl Follower {
 
     pub(super) fn over(
         storage: Arc<dyn Storage>,
-        (manifest, options): (Arc<Manifest>, FollowOptions),
-        (log_device, trees): (Device, SentTrees),
-        (lock, previous): (Box<dyn StorageLock>, Option<Previous>),
+        manifest: Arc<Manifest>,
+        options: FollowOptions,
+        log_device: Device,
+        trees: SentTrees,
+        lock: Box<dyn StorageLock>,
+        previous: Option<Previous>,
     ) -> Result<Self, LsmError> {
         let state = manifest.state();
         let end = state.next_log.start();
@@ -175,17 +178,16 @@ impl Follower {
                     live_percent_min: 0,
                     ..options.engine
                 };
-                let of = (Arc::clone(&manifest), engine_options);
-                let engine = Engine::over(Arc::clone(&storage), of, lock)?;
+                let own = Arc::clone(&manifest);
+                let engine = Engine::over(Arc::clone(&storage), own, engine_options, lock)?;
                 let feed = (engine.clone(), Feed::new(state.engine, end));
                 let log = Arc::clone(engine.log());
                 (log, Index::Built { engine }, Some(feed))
             }
         };
         log.note_synced(end);
-        let of = (Arc::clone(&log), Arc::clone(&manifest));
         Ok(Self {
-            intake: own_intake(of, (end, options.write_fault), feed),
+            intake: OwnIntake::new(&log, &manifest, end, options.write_fault, feed),
             synced_to: end,
             knows_end: true,
             storage,
@@ -451,14 +453,6 @@ impl Follower {
         })?;
         Engine::open(storage, options)
     }
-}
-
-fn own_intake(
-    of: (Arc<ValueLog>, Arc<Manifest>),
-    from: (LogPosition, WriteFault),
-    feed: Option<(Engine, Feed)>,
-) -> OwnIntake {
-    OwnIntake(Arc::new(LogIntake::new(of, from, feed)))
 }
 
 fn freed_by(change: &Change) -> &[LogNumber] {

@@ -19,7 +19,7 @@ pub(crate) struct FreshBlockBudget {
 #[derive(Debug)]
 pub(crate) struct FreshBlocks {
     blocks: Vec<u8>,
-    room: Arc<FreshBlockBudget>,
+    budget: Arc<FreshBlockBudget>,
 }
 
 impl FreshBlockBudget {
@@ -27,15 +27,15 @@ impl FreshBlockBudget {
     pub(crate) fn keep(self: &Arc<Self>, blocks: &mut Vec<u8>) -> Option<FreshBlocks> {
         // The budget counts the buffer's capacity, not its contents.
         let size_bytes = blocks.capacity() as u64;
-        let take = |kept: u64| {
-            let sum = kept + size_bytes;
+        let take = |kept_size_bytes: u64| {
+            let sum = kept_size_bytes + size_bytes;
             (sum <= KEPT_SIZE_BYTES_MAX).then_some(sum)
         };
         let (set, fetch) = (Ordering::Relaxed, Ordering::Relaxed);
         let taken = self.kept_size_bytes.fetch_update(set, fetch, take);
         taken.ok().map(|_| FreshBlocks {
             blocks: std::mem::take(blocks),
-            room: Arc::clone(self),
+            budget: Arc::clone(self),
         })
     }
 
@@ -54,8 +54,8 @@ impl FreshBlocks {
 impl Drop for FreshBlocks {
     fn drop(&mut self) {
         let size_bytes = self.blocks.capacity() as u64;
-        let kept = &self.room.kept_size_bytes;
-        kept.fetch_sub(size_bytes, Ordering::Relaxed);
+        let kept_size_bytes = &self.budget.kept_size_bytes;
+        kept_size_bytes.fetch_sub(size_bytes, Ordering::Relaxed);
     }
 }
 
@@ -67,18 +67,18 @@ mod tests {
     /// not kept stays unchanged.
     #[test]
     fn no_more_is_kept_than_there_is_room_for() {
-        let room = Arc::new(FreshBlockBudget::default());
+        let budget = Arc::new(FreshBlockBudget::default());
         let segment = || vec![7; SEGMENT_SIZE_BYTES as usize];
-        let mut kept: Vec<_> = (0..4).map(|_| room.keep(&mut segment())).collect();
-        assert!(kept.iter().all(Option::is_some));
-        assert_eq!(room.kept_size_bytes(), KEPT_SIZE_BYTES_MAX);
+        let mut retained_blocks: Vec<_> = (0..4).map(|_| budget.keep(&mut segment())).collect();
+        assert!(retained_blocks.iter().all(Option::is_some));
+        assert_eq!(budget.kept_size_bytes(), KEPT_SIZE_BYTES_MAX);
         let mut one = vec![1, 2, 3];
-        assert!(room.keep(&mut one).is_none());
+        assert!(budget.keep(&mut one).is_none());
         assert_eq!(one, [1, 2, 3]);
-        drop(kept.pop());
-        let fresh = room.keep(&mut one).expect("there is room");
+        drop(retained_blocks.pop());
+        let fresh = budget.keep(&mut one).expect("there is room");
         assert_eq!((fresh.blocks(), one.len()), (&[1, 2, 3][..], 0));
-        drop((kept, fresh));
-        assert_eq!(room.kept_size_bytes(), 0);
+        drop((retained_blocks, fresh));
+        assert_eq!(budget.kept_size_bytes(), 0);
     }
 }

@@ -51,29 +51,6 @@ pub struct Intake<'i> {
 }
 
 impl LogIntake {
-    pub(super) fn new(
-        (log, manifest): (Arc<ValueLog>, Arc<Manifest>),
-        (from, write_fault): (LogPosition, WriteFault),
-        feed: Option<(Engine, Feed)>,
-    ) -> Self {
-        Self {
-            state: Mutex::new(IntakeState {
-                written_to: from,
-                whole: CompleteRecords::new(log.segments().engine, from),
-                written: RunningSum::new(),
-                closed: None,
-                write_fault,
-                feed,
-                feed_time: Duration::ZERO,
-                received_size_bytes: 0,
-                has_failed: false,
-                is_over: false,
-            }),
-            log,
-            manifest,
-        }
-    }
-
     fn state(&self) -> MutexGuard<'_, IntakeState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -165,9 +142,10 @@ impl Intake<'_> {
         };
         state.whole.take(at, bytes, is_closed);
         let mut written = state.written;
-        let behind = (at, state.closed.filter(|_| is_closed));
-        let to_write = state.write_fault.of_log(behind, bytes);
-        written.append((&segments.device, place), &to_write)?;
+        let to_write = state
+            .write_fault
+            .of_log(at, state.closed.filter(|_| is_closed), bytes);
+        written.append(&segments.device, place, &to_write)?;
         if at.offset() == 0 {
             // After the write, which is retried if the disk was full.
             segments.begin_next(&self.of.manifest)?;
@@ -190,8 +168,13 @@ impl Intake<'_> {
         };
         let since = Instant::now();
         let fed = feed.take(at, bytes, is_closed, &mut |record, end| {
-            let place = (record.position, record.size_bytes);
-            engine.follow_record((record.key, record.is_delete), place, end);
+            engine.follow_record(
+                record.key,
+                record.is_delete,
+                record.position,
+                record.size_bytes,
+                end,
+            );
         });
         state.feed_time += since.elapsed();
         fed
@@ -225,6 +208,33 @@ impl LogIntake {
 /// Intake of a follower; dropping it ends the intake for all threads.
 #[derive(Debug)]
 pub(super) struct OwnIntake(pub(super) Arc<LogIntake>);
+
+impl OwnIntake {
+    pub(super) fn new(
+        log: &Arc<ValueLog>,
+        manifest: &Arc<Manifest>,
+        from: LogPosition,
+        write_fault: WriteFault,
+        feed: Option<(Engine, Feed)>,
+    ) -> Self {
+        Self(Arc::new(LogIntake {
+            state: Mutex::new(IntakeState {
+                written_to: from,
+                whole: CompleteRecords::new(log.segments().engine, from),
+                written: RunningSum::new(),
+                closed: None,
+                write_fault,
+                feed,
+                feed_time: Duration::ZERO,
+                received_size_bytes: 0,
+                has_failed: false,
+                is_over: false,
+            }),
+            log: Arc::clone(log),
+            manifest: Arc::clone(manifest),
+        }))
+    }
+}
 
 impl Drop for OwnIntake {
     fn drop(&mut self) {

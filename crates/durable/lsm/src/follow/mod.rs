@@ -88,6 +88,6 @@ pub fn reach(storage: &Arc<dyn Storage>) -> Result<LogPosition, LsmError> {
     let used = state.log_segments();
     let named_by = (!used.is_empty()).then_some(&manifest);
     let file = device::open_file(&**storage, log::FILE, named_by)?;
-    let device = Device::new(file, (log::FILE, storage.name()), &used);
+    let device = Device::new(file, log::FILE, storage.name(), &used);
     log::replay::reach(&device, &state)
 }

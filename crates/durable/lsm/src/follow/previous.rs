@@ -40,7 +40,8 @@ impl Previous {
     /// A link in the other directory cannot be removed again.
     pub(super) fn open(
         storage: &dyn Storage,
-        (previous, engine): (&Arc<dyn Storage>, EngineId),
+        previous: &Arc<dyn Storage>,
+        engine: EngineId,
     ) -> Result<Option<Self>, LsmError> {
         let opened = Self::open_own(previous, engine);
         let opened = opened.and_then(|(it, edit_count)| {
@@ -78,7 +79,7 @@ impl Previous {
         if !shared::check(&**previous, &state)? {
             // Once the copy is shared, an edit that it has lost could no longer be detected.
             let file = device::open_file(&**previous, log::FILE, Some(&Arc::new(manifest)))?;
-            let device = Device::new(file, (log::FILE, previous.name()), &state.log_segments());
+            let device = Device::new(file, log::FILE, previous.name(), &state.log_segments());
             check_all_are_named(&device, &state)?;
         }
         let trees = state.levels.iter().flatten();
@@ -106,7 +107,7 @@ impl Previous {
 
 /// Returns true if a segment on the device has this length and checksum. A segment that cannot be
 /// read has not.
-pub(super) fn has(device: &Device, segment: SegmentId, (size_bytes, sum): (u32, PieceSum)) -> bool {
+pub(super) fn has(device: &Device, segment: SegmentId, size_bytes: u32, sum: PieceSum) -> bool {
     #[cfg(test)]
     if OMITS_COMPARING.get() {
         return true;

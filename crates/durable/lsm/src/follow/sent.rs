@@ -42,7 +42,7 @@ impl SentTrees {
         index: usize,
         blocks: &[u8],
     ) -> Result<WrittenSum, LsmError> {
-        let first = self.check_next((id, index), blocks.len())?;
+        let first = self.check_next(id, index, blocks.len())?;
         check_blocks(id, first, blocks)?;
         if index == 0 {
             self.forget(id);
@@ -57,7 +57,8 @@ impl SentTrees {
     /// Checks that a segment of a tree can be received now; returns the number of its first block.
     pub(super) fn check_next(
         &self,
-        (id, index): (TreeId, usize),
+        id: TreeId,
+        index: usize,
         size_bytes: usize,
     ) -> Result<BlockNumber, LsmError> {
         let there = self.staged.get(&id).map_or(0, Vec::len);
@@ -99,7 +100,8 @@ impl SentTrees {
     /// Returns the manifest entry of a completely received tree. Reads its references.
     pub(super) fn entry(
         &self,
-        (id, shape): (TreeId, TreeShape),
+        id: TreeId,
+        shape: TreeShape,
         is_there: impl Fn(&crate::place::LogNumber) -> bool,
     ) -> Result<TreeEntry, LsmError> {
         let cannot = |how: &str| LsmError::CannotFollow {
@@ -151,7 +153,7 @@ impl SentTrees {
             changes.push(Change::RemoveTrees { ids });
         }
         if let Some((level, id, shape)) = edit.added {
-            let tree = self.entry((id, shape), |number| state.log.contains_key(number))?;
+            let tree = self.entry(id, shape, |number| state.log.contains_key(number))?;
             changes.push(Change::AddTree { level, tree });
         }
         // Segments that were already dead when the base was taken are not here.

@@ -84,7 +84,7 @@ impl CompleteRecords {
                 return None;
             }
             self.large = Some(TrackedLargeRecord {
-                sum: PartialRecordSum::begin(position, (expected, header)),
+                sum: PartialRecordSum::begin(position, expected, header),
                 summed_to: position.plus(RECORD_HEADER_SIZE_BYTES as u64),
             });
             let segment_count = size_bytes.div_ceil(PAYLOAD_SIZE_BYTES) as u64;

@@ -83,7 +83,7 @@ fn compare_logs(
     let mut buffers = (Vec::new(), Vec::new());
     for (number, own) in &left.segments {
         let Some(other) = right.segments.get(number) else {
-            note_missing(*number, (left, right), comparison);
+            note_missing(*number, left, right, comparison);
             continue;
         };
         left.read_segment(own, &mut buffers.0)?;
@@ -92,9 +92,15 @@ fn compare_logs(
         let common = compared_size_bytes(own, other);
         comparison.size_bytes += common as u64;
         let what = format!("log segment {}", number.0);
-        let bytes = (&buffers.0[..common], &buffers.1[..common]);
-        let names = (left.name.as_str(), right.name.as_str());
-        if !note_bytes(&what, names, bytes, comparison) && is_size_wrong(own, other) {
+        if !note_bytes(
+            &what,
+            left.name.as_str(),
+            right.name.as_str(),
+            &buffers.0[..common],
+            &buffers.1[..common],
+            comparison,
+        ) && is_size_wrong(own, other)
+        {
             let line = format!(
                 "{what}: its records end at byte {} in {}, at byte {} in {}",
                 own.size_bytes, left.name, other.size_bytes, right.name
@@ -104,7 +110,7 @@ fn compare_logs(
     }
     for number in right.segments.keys() {
         if !left.segments.contains_key(number) {
-            note_missing(*number, (right, left), comparison);
+            note_missing(*number, right, left, comparison);
         }
     }
     Ok(())
@@ -128,7 +134,8 @@ const fn is_size_wrong(own: &InspectedSegment, other: &InspectedSegment) -> bool
 /// segment is behind the end of its log; log ends are compared separately.
 fn note_missing(
     number: LogNumber,
-    (there, missing): (&Inspection, &Inspection),
+    there: &Inspection,
+    missing: &Inspection,
     comparison: &mut Comparison,
 ) {
     let is_read = number >= missing.state.read_from.number();
@@ -143,8 +150,10 @@ fn note_missing(
 /// Notes the first byte that differs; returns true if one does.
 fn note_bytes(
     what: &str,
-    (left, right): (&str, &str),
-    (left_bytes, right_bytes): (&[u8], &[u8]),
+    left: &str,
+    right: &str,
+    left_bytes: &[u8],
+    right_bytes: &[u8],
     comparison: &mut Comparison,
 ) -> bool {
     if left_bytes == right_bytes {
@@ -187,10 +196,9 @@ fn compare_trees(
     comparison: &mut Comparison,
 ) -> Result<(), LsmError> {
     let mut buffers = (Vec::new(), Vec::new());
-    let names = (left.name.as_str(), right.name.as_str());
     for own in left.trees() {
         let Some(other) = right.tree(own.id) else {
-            note_missing_tree(own.id.0, (left, right), comparison);
+            note_missing_tree(own.id.0, left, right, comparison);
             continue;
         };
         comparison.tree_count += 1;
@@ -207,12 +215,19 @@ fn compare_trees(
             right.read_tree_segment(other, index, &mut buffers.1)?;
             comparison.size_bytes += buffers.0.len() as u64;
             let what = format!("segment {index} of tree {}", own.id.0);
-            note_bytes(&what, names, (&buffers.0, &buffers.1), comparison);
+            note_bytes(
+                &what,
+                left.name.as_str(),
+                right.name.as_str(),
+                &buffers.0,
+                &buffers.1,
+                comparison,
+            );
         }
     }
     for other in right.trees() {
         if left.tree(other.id).is_none() {
-            note_missing_tree(other.id.0, (right, left), comparison);
+            note_missing_tree(other.id.0, right, left, comparison);
         }
     }
     Ok(())
@@ -222,7 +237,8 @@ fn compare_trees(
 /// Until then its log has the records, which are compared separately.
 fn note_missing_tree(
     id: u64,
-    (there, missing): (&Inspection, &Inspection),
+    there: &Inspection,
+    missing: &Inspection,
     comparison: &mut Comparison,
 ) {
     let line = format!(

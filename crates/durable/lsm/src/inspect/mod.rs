@@ -217,8 +217,8 @@ impl Inspection {
                 (walk.pass(*number, entry.end, &buffer), entry.segment),
             );
         }
-        let begun = |it: &&(SegmentEnd, SegmentId)| it.0 != SegmentEnd::NotBegun;
-        let last = ends.iter().rfind(|it| begun(&it.1)).map(|it| *it.0);
+        let is_begun = |it: &&(SegmentEnd, SegmentId)| it.0 != SegmentEnd::NotBegun;
+        let last = ends.iter().rfind(|it| is_begun(&it.1)).map(|it| *it.0);
         // A large record whose end has not arrived does not count.
         let unfinished = walk.unfinished();
         for (number, (end, place)) in ends {
@@ -285,5 +285,5 @@ fn open_device(
         directory: storage.name(),
         source,
     })?;
-    Ok(Device::new(file, (name, storage.name()), used))
+    Ok(Device::new(file, name, storage.name(), used))
 }

@@ -78,12 +78,15 @@ fn one_bit_that_differs_is_found() {
             let other = copy(&storage, 2);
             flip(&other, log::FILE, start + offset);
             let found = compare(&whole, &inspect(&other), IndexKind::Sent).expect("read");
-            let told = found.differences.join("\n");
-            let is_told = told.contains(&format!("log segment {}", number.0));
+            let report = found.differences.join("\n");
+            let is_told = report.contains(&format!("log segment {}", number.0));
             // In the last segment, nothing proves that the record existed.
-            let is_end = told.contains("ends at") || told.contains("corrupted");
+            let is_end = report.contains("ends at") || report.contains("corrupted");
             let is_mark = found.mark_size_bytes > 0;
-            assert!(is_told || is_end || is_mark, "{number:?}, {offset}: {told}");
+            assert!(
+                is_told || is_end || is_mark,
+                "{number:?}, {offset}: {report}"
+            );
         }
         if (segment.size_bytes as u64) < SEGMENT_SIZE_BYTES {
             let other = copy(&storage, 2);
@@ -99,8 +102,11 @@ fn one_bit_that_differs_is_found() {
         let other = copy(&storage, 2);
         flip(&other, TREES, tree.segments[0].offset() + 100);
         let found = compare(&whole, &inspect(&other), IndexKind::Sent).expect("read");
-        let told = found.differences.join("\n");
-        assert!(told.contains(&format!("of tree {}", tree.id.0)), "{told}");
+        let report = found.differences.join("\n");
+        assert!(
+            report.contains(&format!("of tree {}", tree.id.0)),
+            "{report}"
+        );
         let built = compare(&whole, &inspect(&other), IndexKind::Built).expect("read");
         assert!(
             built.differences.is_empty() && built.tree_count == 0,
@@ -146,6 +152,6 @@ fn a_log_that_ends_earlier_differs() {
     engine.put(b"key", b"value", Durability::Sync).expect("put");
     let found = compare(&inspect(&storage), &inspect(&before), IndexKind::Sent);
     let found = found.expect("read");
-    let told = found.differences.join("\n");
-    assert!(told.contains("the last write ends at"), "{told}");
+    let report = found.differences.join("\n");
+    assert!(report.contains("the last write ends at"), "{report}");
 }

@@ -142,7 +142,7 @@ fn begin_large(position: LogPosition, rest: &[u8]) -> Option<WalkedLargeRecord> 
     if header.record_size_bytes() <= PAYLOAD_SIZE_BYTES || rest.len() < PAYLOAD_SIZE_BYTES {
         return None;
     }
-    let mut sum = PartialRecordSum::begin(position, (expected, header));
+    let mut sum = PartialRecordSum::begin(position, expected, header);
     sum.add(&rest[RECORD_HEADER_SIZE_BYTES..]);
     let next = position.number().next();
     Some(WalkedLargeRecord { sum, next })

@@ -158,13 +158,15 @@ impl ValueLog {
     ///   more will be appended. A record larger than a segment may be present after recovery.
     pub fn append(
         &self,
-        (kind, key, value): (RecordKind, &[u8], &[u8]),
+        kind: RecordKind,
+        key: &[u8],
+        value: &[u8],
         enter: impl FnOnce(Appended),
     ) -> Result<Appended, LsmError> {
         let (header, sum) = RecordSum::of(kind, key, value);
         let mut tail = self.tail();
         tail.check()?;
-        let appended = self.append_locked(&mut tail, (header, sum), [key, value]);
+        let appended = self.append_locked(&mut tail, header, &sum, [key, value]);
         match &appended {
             Ok(appended) => enter(*appended),
             Err(error) => self.stop(&mut tail, error),
@@ -185,17 +187,18 @@ impl ValueLog {
     pub(super) fn append_locked(
         &self,
         tail: &mut Tail,
-        (header, sum): (RecordHeader, RecordSum),
+        header: RecordHeader,
+        sum: &RecordSum,
         body: [&[u8]; 2],
     ) -> Result<Appended, LsmError> {
         let size_bytes = header.record_size_bytes();
         self.note_record_size(size_bytes);
         if size_bytes > PAYLOAD_SIZE_BYTES {
-            return self.append_large(tail, (header, sum), body);
+            return self.append_large(tail, header, sum, body);
         }
         let open = tail.open.filter(|it| !it.is_ended);
-        let room = open.map_or(0, |it| SEGMENT_SIZE_BYTES as usize - it.filled);
-        if size_bytes > room {
+        let free_size_bytes = open.map_or(0, |it| SEGMENT_SIZE_BYTES as usize - it.filled);
+        if size_bytes > free_size_bytes {
             self.end_segment(tail)?;
             self.begin_segment(tail)?;
         }
@@ -214,7 +217,8 @@ impl ValueLog {
     fn append_large(
         &self,
         tail: &mut Tail,
-        (header, sum): (RecordHeader, RecordSum),
+        header: RecordHeader,
+        sum: &RecordSum,
         body: [&[u8]; 2],
     ) -> Result<Appended, LsmError> {
         self.end_segment(tail)?;
@@ -233,7 +237,7 @@ impl ValueLog {
             tail.buffer[..header.len()].copy_from_slice(&header);
             let filled = header.len() + fill(&mut tail.buffer[header.len()..], &mut parts);
             let mut sum = RunningSum::new();
-            sum.append((&segments.device, *place), &tail.buffer[..filled])?;
+            sum.append(&segments.device, *place, &tail.buffer[..filled])?;
             written.push(sum);
         }
         let mut end = position;
@@ -278,10 +282,10 @@ impl ValueLog {
             return Ok(());
         };
         let open = tail.open.as_mut().expect("it has an end");
-        let room = SEGMENT_SIZE_BYTES as usize - open.filled;
+        let free_size_bytes = SEGMENT_SIZE_BYTES as usize - open.filled;
         // An earlier try may have failed for lack of space.
         let was_ended = std::mem::replace(&mut open.is_ended, true);
-        if !was_ended && room >= RECORD_HEADER_SIZE_BYTES {
+        if !was_ended && free_size_bytes >= RECORD_HEADER_SIZE_BYTES {
             let (header, sum) = RecordSum::of(RecordKind::End, b"", b"");
             tail.push(&encode_record_header(
                 header,
@@ -293,7 +297,7 @@ impl ValueLog {
             let written = self.written().latest().sum();
             tail.close(written);
             let buffer = std::mem::take(&mut tail.buffer);
-            tail.buffer = self.recent.keep(closed.number, (closed.filled, buffer));
+            tail.buffer = self.recent.keep(closed.number, closed.filled, buffer);
         }
         Ok(())
     }

@@ -37,10 +37,10 @@ pub(super) struct CachedBlocks {
 
 impl CachedBlocks {
     pub(super) fn new(blocks: Arc<BlockCache>) -> Self {
-        let room = blocks.block_count_max();
-        let count = match room {
+        let capacity = blocks.block_count_max();
+        let count = match capacity {
             0 => 0,
-            room => (2 * room.next_power_of_two()).min(REMEMBERED_COUNT_MAX),
+            capacity => (2 * capacity.next_power_of_two()).min(REMEMBERED_COUNT_MAX),
         };
         let recent_requests = (0..count).map(|_| AtomicU32::new(0)).collect();
         Self {

@@ -79,7 +79,7 @@ impl Extents {
             let size_bytes = header.record_size_bytes();
             if size_bytes > PAYLOAD_SIZE_BYTES {
                 if at == SEGMENT_HEADER_SIZE_BYTES && rest.len() == PAYLOAD_SIZE_BYTES {
-                    let mut sum = PartialRecordSum::begin(position, (expected, header));
+                    let mut sum = PartialRecordSum::begin(position, expected, header);
                     sum.add(&rest[RECORD_HEADER_SIZE_BYTES..]);
                     let next = number.next();
                     self.large = Some(ExtentLargeRecord { sum, next });
@@ -105,7 +105,7 @@ mod tests {
     const ENGINE: EngineId = EngineId(7);
     const SIZE_BYTES: usize = SEGMENT_SIZE_BYTES as usize;
 
-    fn push(bytes: &mut Vec<u8>, number: LogNumber, (kind, value): (RecordKind, &[u8])) {
+    fn push(bytes: &mut Vec<u8>, number: LogNumber, kind: RecordKind, value: &[u8]) {
         let at = number.start().plus(bytes.len() as u64);
         let (header, sum) = RecordSum::of(kind, b"", value);
         bytes.extend(encode_record_header(header, sum.at(ENGINE, at)));
@@ -115,8 +115,8 @@ mod tests {
     fn segment(number: u64, records: &[(RecordKind, &[u8])]) -> Vec<u8> {
         let number = LogNumber(number);
         let mut bytes = encode_segment_header(ENGINE, number).to_vec();
-        for record in records {
-            push(&mut bytes, number, *record);
+        for &(kind, value) in records {
+            push(&mut bytes, number, kind, value);
         }
         bytes
     }

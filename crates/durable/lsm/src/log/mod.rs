@@ -18,6 +18,7 @@
 //! | [`extent`] | number of bytes in a segment that count |
 //! | [`replay`] | reading the log for recovery |
 //! | `recover` | opening the log of a directory |
+//! | `pins` | which segments must stay |
 
 pub mod extent;
 pub mod record;
@@ -26,6 +27,7 @@ pub mod replay;
 mod append;
 mod cached;
 pub(crate) mod part_sum;
+mod pins;
 mod raw;
 mod read;
 mod recent;
@@ -41,6 +43,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Condvar, Mutex};
 
 pub use append::Appended;
+pub use pins::{LogPin, LogPins};
 pub use read::Record;
 pub(crate) use read::damaged;
 pub use segments::LogSegments;
@@ -109,7 +112,7 @@ impl ValueLog {
         let state = manifest.state();
         let next = state.next_log;
         Self {
-            segments: LogSegments::new((device, state.engine), &state.log, next),
+            segments: LogSegments::new(device, state.engine, &state.log, next),
             manifest,
             tail: Mutex::new(Tail::new()),
             written: Mutex::new(SegmentSums::new()),

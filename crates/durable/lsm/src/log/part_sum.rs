@@ -14,7 +14,7 @@ pub(crate) struct PartialRecordSum {
 
 impl PartialRecordSum {
     /// Begins the checksum of the record at a position, from its header.
-    pub(crate) fn begin(position: LogPosition, (expected, header): (u32, RecordHeader)) -> Self {
+    pub(crate) fn begin(position: LogPosition, expected: u32, header: RecordHeader) -> Self {
         Self {
             position,
             expected,

@@ -36,8 +36,8 @@ impl ValueLog {
             });
         }
         let number = from.number();
-        let begun = tail.open_number();
-        if number >= begun.unwrap_or_else(|| self.segments.next_number()) {
+        let open_number = tail.open_number();
+        if number >= open_number.unwrap_or_else(|| self.segments.next_number()) {
             return Ok(from);
         }
         let end = tail.closed_end(number);

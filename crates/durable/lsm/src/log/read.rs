@@ -110,10 +110,9 @@ impl ValueLog {
         }
         let size_bytes = self.mean_size_bytes().min(PREFETCHED_SIZE_BYTES_MAX);
         let span = |bytes: &[u8]| Span::of(&bytes[..bytes.len().min(size_bytes)]);
-        let place = (position.number(), position.offset());
         let span = self
             .recent
-            .look(place, span)
+            .look(position.number(), position.offset(), span)
             .or_else(|| self.cached.look(position, span));
         span.unwrap_or(Span::EMPTY)
     }
@@ -151,8 +150,10 @@ impl ValueLog {
         if position.number() >= LogNumber(self.tail_number.load(Ordering::Acquire)) {
             return None;
         }
-        let place = (position.number(), position.offset());
-        if let Some(header) = self.recent.read_record(place, to) {
+        if let Some(header) = self
+            .recent
+            .read_record(position.number(), position.offset(), to)
+        {
             return Some(header);
         }
         // Takes the part of the record in its first block.
@@ -247,8 +248,8 @@ impl ValueLog {
         size_bytes: usize,
         to: &mut Vec<u8>,
     ) -> Result<LogPosition, LsmError> {
-        let room = SEGMENT_SIZE_BYTES as usize - position.offset();
-        let wanted = size_bytes.min(room);
+        let remaining_size_bytes = SEGMENT_SIZE_BYTES as usize - position.offset();
+        let wanted = size_bytes.min(remaining_size_bytes);
         // A segment is on the device before the next one is opened.
         if position.number() >= LogNumber(self.tail_number.load(Ordering::Acquire)) {
             let tail = self.tail();

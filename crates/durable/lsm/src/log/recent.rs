@@ -20,7 +20,7 @@ pub(super) struct RecentSegments {
     /// Number of the oldest segment here: readers of earlier ones need no lock. Only a hint.
     oldest: AtomicU64,
     /// Segments by number, oldest first.
-    kept: RwLock<VecDeque<Recent>>,
+    segments: RwLock<VecDeque<Recent>>,
 }
 
 #[derive(Debug)]
@@ -36,30 +36,33 @@ impl RecentSegments {
         Self {
             count_max: size_bytes_max / SEGMENT_SIZE_BYTES as usize,
             oldest: AtomicU64::new(u64::MAX),
-            kept: RwLock::default(),
+            segments: RwLock::default(),
         }
     }
 
     /// Adds the buffer of a closed segment, and returns a buffer for the next one. That is the
     /// buffer of the oldest segment if there are too many, which is removed then.
-    pub(super) fn keep(&self, number: LogNumber, (filled, bytes): (usize, Vec<u8>)) -> Vec<u8> {
+    pub(super) fn keep(&self, number: LogNumber, filled: usize, bytes: Vec<u8>) -> Vec<u8> {
         if self.count_max == 0 {
             return bytes;
         }
-        let mut kept = self.kept.write().unwrap_or_else(PoisonError::into_inner);
-        let oldest = if kept.len() == self.count_max {
-            kept.pop_front()
+        let mut segments = self
+            .segments
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        let oldest = if segments.len() == self.count_max {
+            segments.pop_front()
         } else {
             None
         };
         let size_bytes = bytes.len();
-        kept.push_back(Recent {
+        segments.push_back(Recent {
             number,
             filled,
             bytes: Arc::new(bytes),
         });
-        self.oldest.store(kept[0].number.0, Ordering::Relaxed);
-        drop(kept);
+        self.oldest.store(segments[0].number.0, Ordering::Relaxed);
+        drop(segments);
         // A reader may still use the oldest buffer.
         let buffer = oldest.and_then(|it| Arc::try_unwrap(it.bytes).ok());
         buffer.unwrap_or_else(|| vec![0; size_bytes])
@@ -70,19 +73,22 @@ impl RecentSegments {
         if number.0 < self.oldest.load(Ordering::Relaxed) {
             return None;
         }
-        let kept = self.kept.read().unwrap_or_else(PoisonError::into_inner);
-        let index = kept.binary_search_by_key(&number, |it| it.number).ok()?;
-        Some((kept, index))
+        let segments = self.segments.read().unwrap_or_else(PoisonError::into_inner);
+        let index = segments
+            .binary_search_by_key(&number, |it| it.number)
+            .ok()?;
+        Some((segments, index))
     }
 
     /// Calls a function with the bytes from an offset of a segment, if the segment is present.
     pub(super) fn look<R>(
         &self,
-        (number, offset): (LogNumber, usize),
+        number: LogNumber,
+        offset: usize,
         look: impl FnOnce(&[u8]) -> R,
     ) -> Option<R> {
-        let (kept, index) = self.find(number)?;
-        let recent = &kept[index];
+        let (segments, index) = self.find(number)?;
+        let recent = &segments[index];
         Some(look(recent.bytes.get(offset..recent.filled)?))
     }
 
@@ -90,11 +96,12 @@ impl RecentSegments {
     /// segment is not present, no record begins there, or the record continues in another segment.
     pub(super) fn read_record(
         &self,
-        (number, offset): (LogNumber, usize),
+        number: LogNumber,
+        offset: usize,
         to: &mut Vec<u8>,
     ) -> Option<RecordHeader> {
-        let (kept, index) = self.find(number)?;
-        let recent = &kept[index];
+        let (segments, index) = self.find(number)?;
+        let recent = &segments[index];
         let bytes = recent.bytes.get(offset..recent.filled)?;
         let header = record_header(bytes)?;
         let size_bytes = header.record_size_bytes();
@@ -103,7 +110,7 @@ impl RecentSegments {
             to.extend_from_slice(record);
         } else {
             let bytes = Arc::clone(&recent.bytes);
-            drop(kept);
+            drop(segments);
             to.extend_from_slice(&bytes[offset..offset + size_bytes]);
         }
         Some(header)

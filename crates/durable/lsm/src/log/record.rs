@@ -159,10 +159,11 @@ impl RecordSum {
     }
 
     /// Returns the checksum of the record at this position.
-    pub fn at(mut self, engine: EngineId, position: LogPosition) -> u32 {
-        self.0.update(&engine.0.to_le_bytes());
-        self.0.update(&position.0.to_le_bytes());
-        self.0.finalize() as u32
+    pub fn at(&self, engine: EngineId, position: LogPosition) -> u32 {
+        let mut digest = self.0;
+        digest.update(&engine.0.to_le_bytes());
+        digest.update(&position.0.to_le_bytes());
+        digest.finalize() as u32
     }
 }
 

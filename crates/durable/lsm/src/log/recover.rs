@@ -26,17 +26,18 @@ impl ValueLog {
     /// corrupted; nothing was changed. Otherwise, files cannot be read or written.
     pub fn recover(
         storage: &dyn Storage,
-        (manifest, memory): (Arc<Manifest>, LogMemory),
+        manifest: Arc<Manifest>,
+        memory: LogMemory,
         take: &mut dyn FnMut(ReplayedRecord<'_>),
     ) -> Result<Self, LsmError> {
         let state = manifest.state();
         let names_any = !state.log.is_empty();
         let file = device::open_file(storage, FILE, names_any.then_some(&manifest))?;
-        let place = || (FILE, storage.name());
-        let before = Device::new(Arc::clone(&file), place(), &state.log_segments());
+        let used = state.log_segments();
+        let before = Device::new(Arc::clone(&file), FILE, storage.name(), &used);
         // If files are shared with another copy, segments may belong to that copy.
         let is_shared = shared::check(storage, &state)?;
-        let found = replay(&before, (&state, is_shared), take)?;
+        let found = replay(&before, &state, is_shared, take)?;
         if found.edit_count > state.edit_count {
             return Err(manifest.damaged(format!(
                 "it has {} edits, but the log was written with {}",
@@ -53,7 +54,7 @@ impl ValueLog {
             shared::settle(storage, &before, &manifest.state())?;
         }
         let used = manifest.state().log_segments();
-        let device = Device::new(file, place(), &used);
+        let device = Device::new(file, FILE, storage.name(), &used);
         Ok(Self::new(device, manifest, memory))
     }
 }

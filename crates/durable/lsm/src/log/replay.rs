@@ -50,7 +50,8 @@ pub struct ReplayedRecord<'b> {
 /// [`LsmError::CorruptLog`] if durable data is lost or corrupted, or the log cannot be read.
 pub fn replay(
     device: &Device,
-    (state, is_shared): (&ManifestState, bool),
+    state: &ManifestState,
+    is_shared: bool,
     take: &mut dyn FnMut(ReplayedRecord<'_>),
 ) -> Result<Replayed, LsmError> {
     let mut replay = Replay::new(device, state);

@@ -40,7 +40,8 @@ impl LogSegments {
     /// Creates the map from the manifest's entries, all of them in use. `next` is the number of the
     /// next new segment.
     pub fn new(
-        (device, engine): (Device, EngineId),
+        device: Device,
+        engine: EngineId,
         entries: &BTreeMap<LogNumber, LogEntry>,
         next: LogNumber,
     ) -> Self {

@@ -33,7 +33,7 @@ impl ValueLog {
         // Memory has only the filled part. If a segment was sent with the bytes behind its end,
         // only the device has them all.
         let sum_first = |bytes: &[u8]| bytes.get(..count).map(WrittenSum::of);
-        if let Some(sum) = self.recent.look((number, 0), sum_first).flatten() {
+        if let Some(sum) = self.recent.look(number, 0, sum_first).flatten() {
             return Ok(sum);
         }
         let mut bytes = vec![0; count];

@@ -178,7 +178,7 @@ impl ValueLog {
         let (header, sum) = RecordSum::of(RecordKind::Mark, b"", &value);
         let mut tail = self.tail();
         tail.check()?;
-        let marked = self.append_locked(&mut tail, (header, sum), [&[], &value]);
+        let marked = self.append_locked(&mut tail, header, &sum, [&[], &value]);
         let marked = marked.and_then(|marked| {
             self.write_out(&tail)?;
             Ok(marked)

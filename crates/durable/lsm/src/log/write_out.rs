@@ -45,7 +45,7 @@ impl ValueLog {
             let mut written = self.written().latest();
             let from = written.size_bytes();
             if from < filled {
-                written.append((&self.segments.device, place), tail.filled_from(from))?;
+                written.append(&self.segments.device, place, tail.filled_from(from))?;
                 self.written().note_written(written);
             }
         }
@@ -86,7 +86,7 @@ impl ValueLog {
         buffer.clear();
         buffer.extend_from_slice(tail.filled_from(from));
         drop(tail);
-        let appended = written.append((&self.segments.device, place), buffer);
+        let appended = written.append(&self.segments.device, place, buffer);
         if appended.is_ok() {
             self.written().note_written(written);
         }

@@ -110,7 +110,8 @@ impl Words {
         &self,
         from: u32,
         key: &[u8],
-        (position, meta): (LogPosition, Meta),
+        position: LogPosition,
+        meta: Meta,
     ) -> (u32, u32) {
         let rest_count = rest_word_count(key.len());
         let count = PLACE_WORD_COUNT + rest_count;

@@ -46,8 +46,8 @@ use std::sync::OnceLock;
 pub use self::cursor::MemtableCursor;
 use self::key::{Meta, SearchPosition};
 use self::tree::MemtableTree;
+use crate::log::LogPin;
 use crate::place::LogPosition;
-use crate::version::LogPin;
 
 /// Memtable: sorted map from (key, log position) to put or delete.
 ///
@@ -99,7 +99,8 @@ impl Memtable {
     pub fn insert(
         &self,
         key: &[u8],
-        (position, record_size_bytes): (LogPosition, u64),
+        position: LogPosition,
+        record_size_bytes: u64,
         is_delete: bool,
     ) {
         let meta = Meta {

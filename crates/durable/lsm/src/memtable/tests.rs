@@ -31,7 +31,7 @@ fn filled() -> (Memtable, LogPosition, [Model; 2]) {
     for (index, number) in random_numbers(1).take(3_000).enumerate() {
         let position = LogPosition(index as u64 * 10);
         let (key, is_delete) = (key_of(number), number >> 20 & 3 == 3);
-        memtable.insert(&key, (position, number >> 50), is_delete);
+        memtable.insert(&key, position, number >> 50, is_delete);
         if position < half {
             models[0].insert(key.clone(), (position, is_delete));
         }
@@ -96,11 +96,11 @@ fn sizes_are_counted() {
     let memtable = Memtable::new(LogPosition(0));
     assert_eq!((memtable.entry_count(), memtable.size_bytes()), (0, 320));
     for index in 0..10 {
-        memtable.insert(b"key", (LogPosition(index), 5), false);
+        memtable.insert(b"key", LogPosition(index), 5, false);
     }
     assert_eq!(memtable.entry_count(), 10);
     assert_eq!(memtable.size_bytes(), 320 + 10 * 16);
-    memtable.insert(&[b'z'; 25], (LogPosition(10), 5), false);
+    memtable.insert(&[b'z'; 25], LogPosition(10), 5, false);
     assert_eq!(memtable.size_bytes(), 320 + 11 * 16 + 16);
     let mut cursor = MemtableCursor::new(&memtable, LogPosition::MAX);
     cursor.seek_first();
@@ -115,7 +115,7 @@ fn assert_sorted(numbers: impl Iterator<Item = u64>) -> usize {
     for (index, number) in numbers.enumerate() {
         let key = format!("user{number:020}").into_bytes();
         let position = LogPosition(index as u64);
-        memtable.insert(&key, (position, 9), false);
+        memtable.insert(&key, position, 9, false);
         model.insert(key, (position, false));
     }
     let mut cursor = MemtableCursor::new(&memtable, LogPosition::MAX);
@@ -160,7 +160,7 @@ fn keys_behind_a_full_leaf_share_leaves() {
         let memtable = Memtable::new(LogPosition(0));
         for (position, number) in (0..).zip(numbers) {
             let key = format!("user{number:020}");
-            memtable.insert(key.as_bytes(), (LogPosition(position), 9), false);
+            memtable.insert(key.as_bytes(), LogPosition(position), 9, false);
         }
         let size_bytes = memtable.size_bytes() / memtable.entry_count();
         assert!(size_bytes < 150, "{size_bytes}");
@@ -262,7 +262,7 @@ fn readers_see_what_was_there() {
         });
         for (index, key) in writes.keys.iter().enumerate() {
             let position = index as u64;
-            memtable.insert(key, (LogPosition(position), 1), false);
+            memtable.insert(key, LogPosition(position), 1, false);
             written.store(position + 1, Ordering::Release);
         }
         readers.map(|it| it.join().expect("it is as it was"))

@@ -86,7 +86,7 @@ impl MemtableTree {
     pub(super) fn insert(&self, key: &[u8], position: LogPosition, meta: Meta) {
         let allocated = &mut *self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         let search = SearchPosition::new(key, position);
-        let (entry, next) = self.words.write(allocated.words, key, (position, meta));
+        let (entry, next) = self.words.write(allocated.words, key, position, meta);
         allocated.words = next;
         let own = SlotKey {
             head: search.head,
@@ -99,8 +99,8 @@ impl MemtableTree {
         if leaf.has_free_slot() {
             leaf.insert(rank, own);
         } else {
-            let change = self.split(allocated, number, (rank, own));
-            self.change(allocated, path, (number, change));
+            let change = self.split(allocated, number, rank, own);
+            self.change(allocated, path, number, change);
         }
         self.note_size(allocated, self.entry_count() + 1);
         let log_size_bytes = self.log_size_bytes() + meta.record_size_bytes;
@@ -253,7 +253,8 @@ impl MemtableTree {
         &self,
         allocated: &mut AllocatedCounts,
         number: u32,
-        (rank, own): (usize, SlotKey),
+        rank: usize,
+        own: SlotKey,
     ) -> ChildChange {
         let leaf = self.leaves.get(number);
         let next = leaf.next();
@@ -300,7 +301,8 @@ impl MemtableTree {
         &self,
         allocated: &mut AllocatedCounts,
         mut path: Path,
-        (mut child, mut change): (u32, ChildChange),
+        mut child: u32,
+        mut change: ChildChange,
     ) {
         while let Some((number, rank)) = path.pop() {
             let inner = self.inners.get(number);

@@ -186,11 +186,11 @@ impl Scrub {
             let next = seen.next_segment(whole.log(), from);
             if let Some(number) = next.filter(|it| *it <= self.log_last) {
                 self.place = ScrubPosition::Log(number.next());
-                self.pass(whole, (from, number));
+                self.pass(whole, from, number);
                 return self.check_log(whole, &seen, number).map(|()| false);
             }
             self.place = ScrubPosition::Trees(TreeId(0), 0);
-            self.pass(whole, (from, self.log_last));
+            self.pass(whole, from, self.log_last);
         }
         let ScrubPosition::Trees(from, index) = self.place else {
             unreachable!("the log is behind it");
@@ -219,7 +219,7 @@ impl Scrub {
     }
 
     /// Counts the log segments of a range as passed.
-    fn pass(&mut self, whole: &dyn Whole, (from, to): (LogNumber, LogNumber)) {
+    fn pass(&mut self, whole: &dyn Whole, from: LogNumber, to: LogNumber) {
         if from <= to {
             let segments = whole.log().segments().numbers(from..=to);
             self.add_passed(segments.len() as u64 * SEGMENT_SIZE_BYTES);
@@ -255,7 +255,7 @@ impl Scrub {
         };
         let was_unsure = self.possible_continuation.replace(number.next()) == Some(number);
         self.read_log(whole, segment, end)?;
-        let checked = check_segment(&self.buffer, segments.engine, (number, segment));
+        let checked = check_segment(&self.buffer, segments.engine, number, segment);
         match &checked {
             Ok(_) => self.possible_continuation = None,
             // Possibly no record begins in this segment.
@@ -278,7 +278,7 @@ impl Scrub {
             }
             Ok(SegmentCheck::NotAll(_)) if seen.may_be_incomplete => Ok(()),
             Ok(SegmentCheck::NotAll(error)) | Err(error) => {
-                self.confirm(whole, (number, (number, segment)), error)
+                self.confirm(whole, number, number, segment, error)
             }
         }
     }
@@ -300,7 +300,7 @@ impl Scrub {
             }
             let error = damaged(large.position(), "the record is incomplete");
             let head = large.position().number();
-            return self.confirm(whole, (head, (head, large.segment)), error);
+            return self.confirm(whole, head, head, large.segment, error);
         };
         // Whatever the result is, no record begins in the other segments of this one.
         self.place = ScrubPosition::Log(large.end());
@@ -320,7 +320,7 @@ impl Scrub {
                 self.large = Some(large);
                 Ok(())
             }
-            Err(error) => self.confirm(whole, (head, (number, segment)), error),
+            Err(error) => self.confirm(whole, head, number, segment, error),
         }
     }
 
@@ -350,7 +350,9 @@ impl Scrub {
     fn confirm(
         &mut self,
         whole: &dyn Whole,
-        (head, (number, segment)): (LogNumber, (LogNumber, SegmentId)),
+        head: LogNumber,
+        number: LogNumber,
+        segment: SegmentId,
         error: LsmError,
     ) -> Result<(), LsmError> {
         let seen = whole.current_view(&mut self.opened)?;

@@ -38,7 +38,8 @@ pub(super) struct ScrubbedLargeRecord {
 pub(super) fn check_segment(
     bytes: &[u8],
     engine: EngineId,
-    (number, segment): (LogNumber, SegmentId),
+    number: LogNumber,
+    segment: SegmentId,
 ) -> Result<SegmentCheck, LsmError> {
     check_header(bytes, engine, number)?;
     let mut at = SEGMENT_HEADER_SIZE_BYTES;
@@ -61,7 +62,7 @@ pub(super) fn check_segment(
                 let error = damaged(position, "the record is incomplete");
                 return Ok(SegmentCheck::NotAll(error));
             }
-            let mut sum = PartialRecordSum::begin(position, (expected, header));
+            let mut sum = PartialRecordSum::begin(position, expected, header);
             sum.add(&rest[RECORD_HEADER_SIZE_BYTES..]);
             return Ok(SegmentCheck::GoesOn(Box::new(ScrubbedLargeRecord {
                 sum,

@@ -7,10 +7,11 @@ use crate::cache::BlockCache;
 use crate::device::Device;
 use crate::engine::Source;
 use crate::error::LsmError;
+use crate::log::LogPins;
 use crate::manifest::{Manifest, TreeEntry};
 use crate::place::{BLOCK_SIZE_BYTES, TreeId};
 use crate::tree::Tree;
-use crate::version::{Garbage, LiveTree, LogPins};
+use crate::version::{Garbage, LiveTree};
 
 /// Trees that were opened for their references.
 #[derive(Debug, Default)]
@@ -74,6 +75,7 @@ fn open(entry: TreeEntry, device: &Arc<Device>) -> Result<Arc<LiveTree>, LsmErro
     let references = tree.references()?;
     // Dropping these trees frees nothing: a follower frees what its primary orders.
     let owners = (Arc::new(Garbage::default()), Arc::new(LogPins::default()));
-    let of = (owners.0, &owners.1);
-    Ok(Arc::new(LiveTree::new((tree, entry), references, of)))
+    Ok(Arc::new(LiveTree::new(
+        tree, entry, references, owners.0, &owners.1,
+    )))
 }

@@ -175,9 +175,9 @@ impl<S: BlockSink> TreeBuilder<S> {
         let end = block_count.min(start.saturating_add(block_count_max));
         self.has_failed = true;
         let output = &mut self.output;
-        let place = (self.id, written.first);
         let push = |block: &[u8; BLOCK_SIZE_BYTES]| output.push_sealed(block);
-        self.filter.write(place, start..end, push)?;
+        self.filter
+            .write(self.id, written.first, start..end, push)?;
         self.has_failed = false;
         written.count = end;
         Ok(end == block_count)

@@ -92,7 +92,8 @@ impl FilterBuilder {
     /// Seals and writes some of its blocks; `first` is the number of the filter's first block.
     pub(super) fn write(
         &mut self,
-        (tree, first): (TreeId, BlockNumber),
+        tree: TreeId,
+        first: BlockNumber,
         range: Range<u32>,
         mut to: impl FnMut(&[u8; BLOCK_SIZE_BYTES]) -> Result<(), LsmError>,
     ) -> Result<(), LsmError> {
@@ -131,7 +132,7 @@ mod tests {
             Ok(())
         };
         let all = 0..builder.block_count();
-        let written = builder.write((TREE, BlockNumber(0)), all, push);
+        let written = builder.write(TREE, BlockNumber(0), all, push);
         written.unwrap();
         blocks
     }

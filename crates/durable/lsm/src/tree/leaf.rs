@@ -98,7 +98,8 @@ pub(super) struct LeafEntry<'k> {
 /// Writes a leaf's body into a zeroed block; returns its header.
 pub(super) fn write<'k>(
     block: &mut [u8; BLOCK_SIZE_BYTES],
-    (prefix, head_size_bytes): (&[u8], usize),
+    prefix: &[u8],
+    head_size_bytes: usize,
     entries: impl ExactSizeIterator<Item = LeafEntry<'k>>,
 ) -> Header {
     assert!(
@@ -295,7 +296,7 @@ mod tests {
             hash,
             pointer,
         });
-        let header = write(&mut bytes, (b"user", 16), entries.into_iter());
+        let header = write(&mut bytes, b"user", 16, entries.into_iter());
         seal(&mut bytes, header, TREE, NUMBER);
         bytes
     }

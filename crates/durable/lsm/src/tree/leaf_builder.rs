@@ -119,7 +119,7 @@ impl LeafBuilder {
             }
         });
         let prefix = &self.known[..prefix_size_bytes];
-        let header = leaf::write(block, (prefix, head_size_bytes), entries);
+        let header = leaf::write(block, prefix, head_size_bytes, entries);
         self.known.clear();
         self.entries.clear();
         self.sizes = Sizes::default();

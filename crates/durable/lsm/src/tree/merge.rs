@@ -107,7 +107,7 @@ impl<S: EntrySource, K: KeySource> Merge<S, K> {
     /// # Errors
     /// Errors of the sources and the log.
     pub fn new(sources: Vec<S>, deletes: Deletes, keys: K) -> Result<Self, LsmError> {
-        Self::in_order(sources, deletes, (keys, false))
+        Self::in_order(sources, deletes, keys, false)
     }
 
     /// Creates a descending merge of descending sources.
@@ -115,13 +115,14 @@ impl<S: EntrySource, K: KeySource> Merge<S, K> {
     /// # Errors
     /// Errors of the sources and the log.
     pub fn descending(sources: Vec<S>, deletes: Deletes, keys: K) -> Result<Self, LsmError> {
-        Self::in_order(sources, deletes, (keys, true))
+        Self::in_order(sources, deletes, keys, true)
     }
 
     fn in_order(
         sources: Vec<S>,
         deletes: Deletes,
-        (keys, is_descending): (K, bool),
+        keys: K,
+        is_descending: bool,
     ) -> Result<Self, LsmError> {
         let inputs = sources.into_iter().map(|entries| MergeInput {
             entries,

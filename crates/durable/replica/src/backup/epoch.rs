@@ -16,7 +16,7 @@ pub(super) enum RaiseOutcome {
 
 impl<E: Endpoint> Backup<E> {
     /// Changes the word by CAS, since primaries use CAS on it, too. Returns its previous value.
-    fn swap_epoch(&mut self, (from, to): (Epoch, Epoch)) -> Result<Epoch, ReplicaError> {
+    fn swap_epoch(&mut self, from: Epoch, to: Epoch) -> Result<Epoch, ReplicaError> {
         self.batch.clear();
         let found = self.batch.compare_swap(self.layout.epoch(), from.0, to.0);
         self.execute()?;
@@ -25,7 +25,7 @@ impl<E: Endpoint> Backup<E> {
 
     /// Sets the first epoch in zeroed words.
     pub(super) fn begin_epoch(&mut self) -> Result<(), ReplicaError> {
-        match self.swap_epoch((Epoch(0), self.epoch))? {
+        match self.swap_epoch(Epoch(0), self.epoch)? {
             Epoch(0) => Ok(()),
             found => Err(self.fallen(found)),
         }
@@ -35,7 +35,7 @@ impl<E: Endpoint> Backup<E> {
     pub(super) fn swap_up_to(&mut self, to: Epoch) -> Result<RaiseOutcome, ReplicaError> {
         let mut from = self.epoch;
         loop {
-            let found = self.swap_epoch((from, to))?;
+            let found = self.swap_epoch(from, to)?;
             if found == from {
                 return Ok(RaiseOutcome::Now);
             }

@@ -146,15 +146,17 @@ impl<E: Endpoint> Backup<E> {
         near: E,
         layout: Layout,
         epoch: Epoch,
-        (storage, options): (Arc<dyn Storage>, BackupOptions),
+        storage: Arc<dyn Storage>,
+        options: BackupOptions,
     ) -> Result<Self, ReplicaError> {
+        let (requests, replies) = layout.rings();
         let mut backup = Self {
             near,
             layout,
             epoch,
             storage,
             options,
-            mailbox: Mailbox::new(layout.rings(), 0),
+            mailbox: Mailbox::new(requests, replies, 0),
             batch: Batch::new(),
             bytes: Vec::new(),
             state: BackupState::Waiting,

@@ -108,7 +108,7 @@ impl<E: Endpoint> Backup<E> {
                 sum,
             } => {
                 let filling = self.filling()?;
-                let is_taken = filling.take_log((number, end), (size_bytes, sum))?;
+                let is_taken = filling.take_log(number, end, size_bytes, sum)?;
                 return Ok(Some(self.note_offer(is_taken, size_bytes)));
             }
             ReplicationRequest::TreeOffer {
@@ -118,7 +118,7 @@ impl<E: Endpoint> Backup<E> {
                 sum,
             } => {
                 let filling = self.filling()?;
-                let is_taken = filling.take_tree_segment((id, index), (size_bytes, sum))?;
+                let is_taken = filling.take_tree_segment(id, index, size_bytes, sum)?;
                 return Ok(Some(self.note_offer(is_taken, size_bytes)));
             }
             ReplicationRequest::LogSegment {
@@ -146,7 +146,7 @@ impl<E: Endpoint> Backup<E> {
                 return Ok(Some(ReplicationReply::Written(written?)));
             }
             ReplicationRequest::Tree { level, id, shape } => {
-                self.filling()?.put_tree(level, (id, shape))?;
+                self.filling()?.put_tree(level, id, shape)?;
             }
             ReplicationRequest::Finish(end) => self.finish(end)?,
             ReplicationRequest::Edit(edit) => self.install(&edit)?,

@@ -68,13 +68,16 @@ fn only_what_differs_is_sent() {
     // At most the segment in which the log had ended.
     assert!(first.index_size_bytes <= 2 << 20, "{first:?}");
     assert!(first.kept_size_bytes > 4 << 20, "{first:?}");
-    let kept = other
+    let kept_size_bytes = other
         .backup()
         .as_mut()
         .expect("one")
         .counts()
         .kept_size_bytes;
-    assert!(kept > 0 && kept <= first.kept_size_bytes, "{kept}");
+    assert!(
+        kept_size_bytes > 0 && kept_size_bytes <= first.kept_size_bytes,
+        "{kept_size_bytes}"
+    );
     work(&primary, &mut model, &mut Random::new(2), 40);
     let backup = other.backup().take().expect("it is one");
     backup.retire().expect("all of it is kept");

@@ -46,12 +46,12 @@ fn it_works_over_tcp() {
         let memory = memory();
         let node = Node::start(&memory, None);
         let client = TcpClient::connect(&node.address, &connect_options()).expect("it listens");
-        let way = || -> TcpEndpoint {
+        let endpoint = || -> TcpEndpoint {
             let owner = client.register_session().expect("a session");
             client.endpoint(Some(owner)).expect("a connection")
         };
         let near = MappedEndpoint::new(Arc::clone(&memory));
-        let late = replicate(index, near, way, || drop(node));
+        let late = replicate(index, near, endpoint, || drop(node));
         assert!(matches!(late, ReplicaError::BackupLost { .. }), "{late}");
     }
 }

@@ -56,11 +56,7 @@ fn a_lost_backup_holds_up_writes_until_it_is_removed() {
 }
 
 /// Puts keys of its own until the test is over.
-fn write(
-    primary: &Primary<TestEndpoint>,
-    writer: u64,
-    (is_over, served): (&AtomicBool, &AtomicU64),
-) {
+fn write(primary: &Primary<TestEndpoint>, writer: u64, is_over: &AtomicBool, served: &AtomicU64) {
     for number in (0_u64..).take_while(|_| !is_over.load(Ordering::Acquire)) {
         let key = [writer.to_le_bytes(), number.to_le_bytes()].concat();
         let put = primary.put(&key, &[2; 2_000], Durability::Memory);
@@ -95,8 +91,8 @@ fn a_backup_is_filled_while_writes_go_on() {
         nodes[2].become_backup(1);
         thread::scope(|scope| {
             for writer in 0..2 {
-                let (primary, of) = (&primary, (&is_over, &served));
-                scope.spawn(move || write(primary, writer, of));
+                let (primary, is_over, served) = (&primary, &is_over, &served);
+                scope.spawn(move || write(primary, writer, is_over, served));
             }
             wait_for(1_000);
             let twice = primary.add_backup(BackupId(1), nodes[3].connections());
@@ -241,9 +237,9 @@ fn a_backup_whose_disk_fails_says_so() {
     let storage = FaultyStorage::new(nodes[1].shared_storage());
     let primary = primary(opened(&nodes[0]), 1, IndexKind::Sent, &[]);
     let near = MappedEndpoint::new(Arc::clone(&nodes[1].memory));
-    let of = (Arc::new(storage.clone()) as _, BackupOptions::default());
-    let backup = Backup::new(near, layout(), Epoch(1), of).expect("its words are there");
-    *nodes[1].backup() = Some(backup);
+    let shared = Arc::new(storage.clone());
+    let backup = Backup::new(near, layout(), Epoch(1), shared, BackupOptions::default());
+    *nodes[1].backup() = Some(backup.expect("its words are there"));
     primary
         .add_backup(BackupId(1), nodes[1].connections())
         .expect("filled");

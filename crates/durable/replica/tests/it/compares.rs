@@ -83,7 +83,7 @@ fn is_found(primary: &Primary<TestEndpoint>, piece: &str) {
 }
 
 /// Ends each closed log segment after its header, with a valid *end* record.
-fn cut(bytes: &mut [u8], (engine, end): (EngineId, LogNumber)) {
+fn cut(bytes: &mut [u8], engine: EngineId, end: LogNumber) {
     let header = bytes.first_chunk().expect("a whole segment");
     let Some(number) = segment_number(header, engine).filter(|number| *number < end) else {
         return;
@@ -100,8 +100,8 @@ fn cut(bytes: &mut [u8], (engine, end): (EngineId, LogNumber)) {
 fn records_that_are_missing_without_a_trace_are_found() {
     for index in [IndexKind::Sent, IndexKind::Built] {
         let (nodes, primary) = region(index);
-        let of = (primary.engine().id(), primary.log_end().number());
-        change(&nodes[2], "log", |bytes| cut(bytes, of));
+        let (engine, end) = (primary.engine().id(), primary.log_end().number());
+        change(&nodes[2], "log", |bytes| cut(bytes, engine, end));
         if index == IndexKind::Sent {
             let mut backup = nodes[2].backup();
             let backup = backup.as_mut().expect("it is one");

@@ -164,7 +164,7 @@ fn chosen_backup(nodes: &[Node], random: &mut Random) -> usize {
 /// Makes the whole log durable on all replicas, and compares their files.
 fn assert_equal_at_rest(primary: &Primary<TestEndpoint>, nodes: &[Node], index: IndexKind) {
     let storages: Vec<_> = nodes.iter().map(Node::shared_storage).collect();
-    assert_equal(primary, &storages[0], (&storages[1..], index));
+    assert_equal(primary, &storages[0], &storages[1..], index);
 }
 
 fn live_and_die(index: IndexKind, seeds: std::ops::Range<u64>) -> [u64; 5] {
@@ -183,8 +183,8 @@ fn live_and_die(index: IndexKind, seeds: std::ops::Range<u64>) -> [u64; 5] {
             let of = [&nodes[1], &nodes[2]];
             let primary = primary(engine, history.epoch, index, &of);
             let backups = primary.status().backups;
-            let kept = backups.iter().filter(|it| it.kept_size_bytes > 0);
-            counts[4] += kept.count() as u64;
+            let adopters = backups.iter().filter(|it| it.kept_size_bytes > 0);
+            counts[4] += adopters.count() as u64;
             let length = random.below(150);
             let context = format!("{index:?}, seed {seed}, generation {generation}");
             let mut lives = (0..length).all(|_| history.step(&primary, &nodes, &mut random));
@@ -256,10 +256,10 @@ fn live_and_die(index: IndexKind, seeds: std::ops::Range<u64>) -> [u64; 5] {
 /// (REPLICATION-12, REPLICATION-13). Trees are sent.
 #[test]
 fn what_is_acknowledged_is_there_with_trees_sent() {
-    let [died, had_more, zombies, raised, kept] = live_and_die(IndexKind::Sent, 0..7);
+    let [died, had_more, zombies, raised, adopters] = live_and_die(IndexKind::Sent, 0..7);
     assert!(
-        died > 4 && had_more > 0 && zombies > 4 && raised > 30 && kept > 6,
-        "{died} {had_more} {zombies} {raised} {kept}"
+        died > 4 && had_more > 0 && zombies > 4 && raised > 30 && adopters > 6,
+        "{died} {had_more} {zombies} {raised} {adopters}"
     );
 }
 

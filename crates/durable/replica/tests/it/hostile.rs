@@ -88,13 +88,13 @@ fn any_words_are_survived() {
 fn requests_are_refused() {
     let node = Node::new(1);
     node.become_backup(3);
-    let lines = CallerRings::new((Ring::new(at(64), 512), Ring::new(at(64 + 8192), 64)));
+    let lines = CallerRings::new(Ring::new(at(64), 512), Ring::new(at(64 + 8192), 64));
     let endpoint = node.endpoint();
     let ask = |request: &str| {
         let caller = Caller::new(&endpoint, &endpoint, &lines);
         let (mut batch, mut reply) = (Batch::new(), Vec::new());
-        let room = (600, &mut reply);
-        let called = caller.call(&mut batch, request.as_bytes(), room, || false);
+        let request = request.as_bytes();
+        let called = caller.call(&mut batch, request, 600, &mut reply, || false);
         match block_on(called, endpoint.completions()) {
             Ok(()) => String::new(),
             Err(CallError::Refused { reason }) => reason,

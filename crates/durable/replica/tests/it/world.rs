@@ -121,7 +121,8 @@ impl Node {
             near,
             layout(),
             Epoch(epoch),
-            (Arc::new(self.directory(filling)), options),
+            Arc::new(self.directory(filling)),
+            options,
         );
         *self.backup() = Some(backup.expect("its words are there"));
     }

@@ -64,7 +64,8 @@ pub(crate) fn memory_size_bytes() -> u64 {
 pub(crate) fn assert_equal<E: Endpoint + Send + 'static>(
     primary: &Primary<E>,
     own: &Arc<dyn Storage>,
-    (backups, index): (&[Arc<dyn Storage>], IndexKind),
+    backups: &[Arc<dyn Storage>],
+    index: IndexKind,
 ) {
     while primary.maintain().expect("no fault is set") != PrimaryWorkDone::Engine(WorkDone::Nothing)
     {

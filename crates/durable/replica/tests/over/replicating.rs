@@ -31,8 +31,8 @@ impl<N: Endpoint + Send + 'static> Server<N> {
             engine: engine_options(),
             ..BackupOptions::default()
         };
-        let of = (storage, options);
-        let mut backup = Backup::new(near, layout(), Epoch(1), of).expect("its words are there");
+        let backup = Backup::new(near, layout(), Epoch(1), storage, options);
+        let mut backup = backup.expect("its words are there");
         let is_over = Arc::new(AtomicBool::new(false));
         let over = Arc::clone(&is_over);
         let thread = thread::spawn(move || {
@@ -95,7 +95,7 @@ where
         }
     });
     primary.confirm().expect("it leads");
-    assert_equal(&primary, &own, (&[other], index));
+    assert_equal(&primary, &own, &[other], index);
     let backup = server.stop();
     assert_index(index, &backup.counts());
     cut_off();

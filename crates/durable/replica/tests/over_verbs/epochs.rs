@@ -29,8 +29,8 @@ pub(crate) fn an_epoch_that_was_raised_does_not_fall() {
     let scratch = tempfile::tempdir().expect("a scratch directory");
     let storage = DirectoryStorage::open(scratch.path()).expect("it is there");
     let storage: Arc<dyn Storage> = Arc::new(storage);
-    let of = (storage, BackupOptions::default());
-    let backup = Backup::new(memory.near(), layout(), Epoch(1), of);
+    let options = BackupOptions::default();
+    let backup = Backup::new(memory.near(), layout(), Epoch(1), storage, options);
     let mut backup = backup.expect("its words are there");
     let (seen, is_over) = (AtomicU64::new(1), AtomicBool::new(false));
     let endpoint = memory.connection();
@@ -53,10 +53,10 @@ fn poll(endpoint: &VerbsEndpoint, seen: &AtomicU64, is_over: &AtomicBool) {
     let mut epoch = 1;
     while !is_over.load(Ordering::Acquire) {
         batch.clear();
-        let looks = [(); POLL_COUNT].map(|()| batch.compare_swap(word, epoch, epoch));
+        let polls = [(); POLL_COUNT].map(|()| batch.compare_swap(word, epoch, epoch));
         let executed = endpoint.execute(&mut batch);
         block_on(executed, endpoint.completions()).expect("it is served");
-        epoch = batch.previous(looks[POLL_COUNT - 1]);
+        epoch = batch.previous(polls[POLL_COUNT - 1]);
         seen.store(epoch, Ordering::Release);
     }
 }

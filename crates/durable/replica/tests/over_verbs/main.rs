@@ -58,7 +58,7 @@ fn main() -> ExitCode {
             skipped += 1;
             continue;
         }
-        let begun = Instant::now();
+        let started_at = Instant::now();
         let outcome = if catch_unwind(*test).is_ok() {
             passed += 1;
             "ok"
@@ -68,7 +68,7 @@ fn main() -> ExitCode {
         };
         println!(
             "test {name} ... {outcome} ({:.1} s)",
-            begun.elapsed().as_secs_f64()
+            started_at.elapsed().as_secs_f64()
         );
     }
     let result = if failed == 0 { "ok" } else { "FAILED" };

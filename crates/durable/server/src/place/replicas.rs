@@ -30,21 +30,23 @@ pub(crate) fn adopt_replicas(regions: &Path, cluster: ClusterId) -> Result<(), S
     if !regions.try_exists().map_err(failed("access", regions))? {
         return Ok(());
     }
-    for id in found(regions)? {
-        let place = ReplicaStore::new((regions, cluster), id, OpenStorage::default());
+    for (region, replica) in replica_directories(regions)? {
+        let place = ReplicaStore::new(regions, cluster, region, replica, OpenStorage::default());
         match place.note_of_any() {
             Ok(Some(note)) if note.cluster.is_none() => drop(place.put_in_force(&note)?),
             Ok(_) => {}
             // This one cannot be used, but the others can.
-            Err(error) => tracing::error!(%error, "cannot adopt a replica of {}", id.0),
+            Err(error) => tracing::error!(%error, "cannot adopt a replica of {region}"),
         }
     }
     Ok(())
 }
 
 /// Returns the replicas that have a directory here.
-pub(crate) fn found(regions: &Path) -> Result<Vec<(RegionId, ReplicaNumber)>, ServerError> {
-    let mut found = Vec::new();
+pub(crate) fn replica_directories(
+    regions: &Path,
+) -> Result<Vec<(RegionId, ReplicaNumber)>, ServerError> {
+    let mut replicas = Vec::new();
     for entry in fs::read_dir(regions).map_err(failed("list", regions))? {
         let entry = entry.map_err(failed("list", regions))?;
         let name = entry.file_name();
@@ -52,10 +54,10 @@ pub(crate) fn found(regions: &Path) -> Result<Vec<(RegionId, ReplicaNumber)>, Se
         if let Some((region, replica)) = numbers
             && let (Ok(region), Ok(replica)) = (region.parse(), replica.parse())
         {
-            found.push((RegionId(region), ReplicaNumber(replica)));
+            replicas.push((RegionId(region), ReplicaNumber(replica)));
         }
     }
-    Ok(found)
+    Ok(replicas)
 }
 
 /// Returns whether the content is corrupted, so that no retry can read it.
@@ -72,23 +74,20 @@ pub(crate) fn is_corruption(error: &ServerError) -> bool {
 }
 
 /// Returns the copies on this disk of replicas that are not open.
-pub(crate) fn copies(
-    (regions, cluster): (&Path, ClusterId),
-    open_storage: &OpenStorage,
-) -> DiskCopies {
+pub(crate) fn copies(regions: &Path, cluster: ClusterId, open_storage: &OpenStorage) -> DiskCopies {
     let mut disk = DiskCopies::default();
     if let Err(error) = finish_removals(regions) {
         tracing::warn!(%error, "cannot delete removed replicas; they still use disk space");
     }
-    let found = match found(regions) {
-        Ok(found) => found,
+    let replicas = match replica_directories(regions) {
+        Ok(replicas) => replicas,
         Err(error) => {
             tracing::error!(%error, "cannot list the copies on this disk; reporting none");
             return disk;
         }
     };
-    for id in found {
-        let place = ReplicaStore::new((regions, cluster), id, open_storage.clone());
+    for (region, replica) in replicas {
+        let place = ReplicaStore::new(regions, cluster, region, replica, open_storage.clone());
         match place.copy() {
             Ok(Some(copy)) => disk.copies.push(copy),
             // The directory was never complete, or belongs to another cluster.
@@ -99,17 +98,17 @@ pub(crate) fn copies(
                 }
                 // Treated like a damaged note (CONTROL-18).
                 disk.unusable.extend(lacks_note.then(|| UnusableCopy {
-                    region: id.0,
-                    replica: id.1,
+                    region,
+                    replica,
                     is_damaged: true,
                     how: NO_NOTE.to_owned(),
                 }));
             }
             Err(error) => {
-                tracing::error!(%error, "cannot use the local copy of {}", id.0);
+                tracing::error!(%error, "cannot use the local copy of {region}");
                 disk.unusable.push(UnusableCopy {
-                    region: id.0,
-                    replica: id.1,
+                    region,
+                    replica,
                     is_damaged: is_corruption(&error),
                     how: error.to_string(),
                 });

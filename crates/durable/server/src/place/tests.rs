@@ -4,8 +4,14 @@ use super::*;
 use farleaf_cluster::agent::host::DiskCopies;
 use farleaf_lsm::{Durability, Engine, EngineOptions};
 
-const ID: (TableId, RegionId, ReplicaNumber) = (TableId(1), RegionId(5), ReplicaNumber(2));
+const TABLE: TableId = TableId(1);
+const REGION: RegionId = RegionId(5);
+const REPLICA: ReplicaNumber = ReplicaNumber(2);
 const CLUSTER: ClusterId = ClusterId(7 << 64);
+
+fn note_of(epoch: u64, generation: u64) -> ReplicaNote {
+    ReplicaNote::new(TABLE, REGION, REPLICA, Epoch(epoch), generation)
+}
 
 /// Returns a note as it is read back.
 fn read(note: ReplicaNote) -> ReplicaNote {
@@ -17,14 +23,14 @@ fn read(note: ReplicaNote) -> ReplicaNote {
 
 fn place(scratch: &tempfile::TempDir) -> ReplicaStore {
     let regions = scratch.path().join("regions");
-    let place = ReplicaStore::new((&regions, CLUSTER), (ID.1, ID.2), OpenStorage::default());
+    let place = ReplicaStore::new(&regions, CLUSTER, REGION, REPLICA, OpenStorage::default());
     place.make().expect("made");
     place
 }
 
 fn copies_in(scratch: &tempfile::TempDir) -> DiskCopies {
     let regions = scratch.path().join("regions");
-    copies((&regions, CLUSTER), &OpenStorage::default())
+    copies(&regions, CLUSTER, &OpenStorage::default())
 }
 
 /// Checks that no copy is found. One that may have been one of this cluster's counts as damaged
@@ -44,7 +50,7 @@ fn is_lost(scratch: &tempfile::TempDir, is_told: bool) {
 /// filled, is removed.
 #[test]
 fn what_is_not_known_to_be_garbage_is_moved_aside() {
-    let own = ReplicaNote::new(ID, Epoch(9), 4);
+    let own = note_of(9, 4);
     let write = |scratch: &tempfile::TempDir, name: &str, bytes: &[u8]| {
         fs::write(scratch.path().join("regions/5-2").join(name), bytes).expect("written");
     };
@@ -68,32 +74,36 @@ fn what_is_not_known_to_be_garbage_is_moved_aside() {
                 "remove" => place.remove().expect("moved"),
                 _ if note.is_some() => {
                     let error = place.make().expect_err("it is another's").to_string();
-                    let told = match note {
+                    let expected = match note {
                         Some(ReplicaNote {
                             cluster: Some(found),
                             ..
                         }) => format!("belongs to {found}, but this server belongs to {CLUSTER}"),
                         _ => "REPLICA does not name a cluster".to_owned(),
                     };
-                    assert!(error.contains(&told), "{error}");
+                    assert!(error.contains(&expected), "{error}");
                     place.remove().expect("moved");
                 }
                 _ => place.make().expect("moved, and made anew"),
             }
-            let kept = scratch.path().join("orphans/5-2/data-4/log");
-            assert_eq!(fs::read(kept).expect("it is kept"), b"precious", "{act}");
+            let log = scratch.path().join("orphans/5-2/data-4/log");
+            assert_eq!(
+                fs::read(log).expect("it is still there"),
+                b"precious",
+                "{act}"
+            );
             assert!(!place.data(4).exists());
         }
     }
     let scratch = tempfile::tempdir().expect("a scratch directory");
-    let begun = place(&scratch);
-    fs::create_dir(begun.data(4)).expect("made");
+    let unfinished = place(&scratch);
+    fs::create_dir(unfinished.data(4)).expect("made");
     assert_eq!(copies_in(&scratch), DiskCopies::default());
-    assert!(!begun.path.exists() && !scratch.path().join("orphans").exists());
+    assert!(!unfinished.path.exists() && !scratch.path().join("orphans").exists());
     // A copy that was in force, and has lost its note.
-    begun.make().expect("made");
-    begun.put_in_force(&own).expect("written");
-    fs::remove_file(begun.path.join(NOTE)).expect("it was there");
+    unfinished.make().expect("made");
+    unfinished.put_in_force(&own).expect("written");
+    fs::remove_file(unfinished.path.join(NOTE)).expect("it was there");
     is_lost(&scratch, true);
     assert!(scratch.path().join("orphans/5-2").exists());
 }
@@ -108,12 +118,12 @@ fn what_is_in_another_ones_place_is_not_used() {
         (RegionId(5), ReplicaNumber(2)),
         (RegionId(6), ReplicaNumber(1)),
     ];
-    let places = ids.map(|id| {
-        let place = ReplicaStore::new((&regions, CLUSTER), id, OpenStorage::default());
+    let places = ids.map(|(region, replica)| {
+        let place = ReplicaStore::new(&regions, CLUSTER, region, replica, OpenStorage::default());
         place.make().expect("made");
         let storage = place.storage(4).expect("it can be opened");
         drop(Engine::open(storage, EngineOptions::new()).expect("a new one"));
-        let note = ReplicaNote::new((TableId(1), id.0, id.1), Epoch(9), 4);
+        let note = ReplicaNote::new(TableId(1), region, replica, Epoch(9), 4);
         place.put_in_force(&note).expect("written");
         place
     });
@@ -126,15 +136,18 @@ fn what_is_in_another_ones_place_is_not_used() {
     let found = |copy_count, hows: [&str; 2]| {
         let disk = copies_in(&scratch);
         assert_eq!(disk.copies.len(), copy_count, "{disk:?}");
-        let told: Vec<_> = disk
+        let reported: Vec<_> = disk
             .unusable
             .iter()
             .map(|it| (it.is_damaged, &*it.how))
             .collect();
         let expected = hows.iter().filter(|how| !how.is_empty());
-        assert_eq!(told.len(), expected.clone().count(), "{told:?}");
+        assert_eq!(reported.len(), expected.clone().count(), "{reported:?}");
         for how in expected {
-            assert!(told.iter().any(|it| it.0 && it.1.contains(how)), "{told:?}");
+            assert!(
+                reported.iter().any(|it| it.0 && it.1.contains(how)),
+                "{reported:?}"
+            );
         }
     };
     found(2, ["", ""]);
@@ -169,9 +182,7 @@ fn copies_of_other_tables_are_kept() {
             let scratch = tempfile::tempdir().expect("a scratch directory");
             let before = place(&scratch).of_table(had);
             fs::create_dir(before.data(4)).expect("made");
-            let note = before
-                .put_in_force(&ReplicaNote::new(ID, Epoch(9), 4))
-                .expect("written");
+            let note = before.put_in_force(&note_of(9, 4)).expect("written");
             assert_eq!(note.incarnation, had);
             let place = before.of_table(has);
             let is_other = had == of[0] && has == of[1];
@@ -198,7 +209,7 @@ fn what_was_not_verified_is_not_removed() {
         fs::create_dir(place.data(4)).expect("made");
         let note = ReplicaNote {
             is_verified,
-            ..ReplicaNote::new(ID, Epoch(9), 4)
+            ..note_of(9, 4)
         };
         place.put_in_force(&note).expect("written");
         place.remove().expect("it is gone from here");
@@ -219,11 +230,11 @@ fn a_copy_that_is_set_aside_can_be_put_back() {
     };
     let put = engine().put(b"key", b"value", Durability::Sync);
     put.expect("there is room");
-    let note = ReplicaNote::new(ID, Epoch(9), 4);
+    let note = note_of(9, 4);
     place.put_in_force(&note).expect("written");
     fs::create_dir(place.data(5)).expect("made");
     place.set_aside(&note).expect("moved");
-    let newer = ReplicaNote::new(ID, Epoch(10), 5);
+    let newer = note_of(10, 5);
     place.put_in_force(&newer).expect("written");
     place.clear_but(Some(5)).expect("cleared");
     assert!(place.data(5).exists());
@@ -301,7 +312,7 @@ fn notes_are_golden() {
     let scratch = tempfile::tempdir().expect("a scratch directory");
     let place = place(&scratch);
     assert_eq!(place.note().expect("it can be read"), None);
-    let note = ReplicaNote::new(ID, Epoch(9), 3);
+    let note = note_of(9, 3);
     place.put_in_force(&note).expect("written");
     let text = fs::read_to_string(scratch.path().join("regions/5-2/REPLICA")).expect("there");
     let golden = concat!(
@@ -344,7 +355,7 @@ fn wrong_lengths_are_damage() {
     let engine = Engine::open(storage, EngineOptions::new()).expect("made");
     engine.put(b"k", b"v", Durability::Sync).expect("written");
     drop(engine);
-    let note = ReplicaNote::new(ID, Epoch(9), 4);
+    let note = note_of(9, 4);
     place.put_in_force(&note).expect("written");
     assert!(place.copy().expect("it can be read").is_some());
     let directory = scratch.path().join("regions/5-2");
@@ -387,7 +398,7 @@ fn wrong_lengths_are_damage() {
 fn copies_that_are_lost_are_not_made_anew() {
     let scratch = tempfile::tempdir().expect("a scratch directory");
     let place = place(&scratch);
-    let note = ReplicaNote::new(ID, Epoch(9), 4);
+    let note = note_of(9, 4);
     place.put_in_force(&note).expect("written");
     let lost = place.storage_in_force(&note).expect_err("it is not there");
     assert!(lost.to_string().contains("is missing"), "{lost}");
@@ -409,7 +420,7 @@ fn copies_that_are_lost_are_not_made_anew() {
         panic!("{disk:?}");
     };
     assert!(disk.copies.is_empty() && unusable.is_damaged, "{disk:?}");
-    assert_eq!((unusable.region, unusable.replica), (ID.1, ID.2));
+    assert_eq!((unusable.region, unusable.replica), (REGION, REPLICA));
 }
 
 /// The copy in force is reported and kept, others are removed, and a directory without a note is
@@ -426,12 +437,10 @@ fn copies_are_those_in_force() {
         let engine = Engine::open(storage, EngineOptions::new()).expect("made");
         engine.put(b"k", b"v", Durability::Sync).expect("written");
     }
-    place
-        .put_in_force(&ReplicaNote::new(ID, Epoch(9), 4))
-        .expect("written");
+    place.put_in_force(&note_of(9, 4)).expect("written");
     let DiskCopies { copies, unusable } = copies_in(&scratch);
     assert_eq!((copies.len(), unusable.len()), (1, 0));
-    assert_eq!((copies[0].replica, copies[0].epoch), (ID.2, Epoch(9)));
+    assert_eq!((copies[0].replica, copies[0].epoch), (REPLICA, Epoch(9)));
     assert_eq!(place.clear_but(Some(4)).expect("cleared"), 7);
     assert!(place.data(4).exists() && !place.data(6).exists());
     place.remove().expect("removed");

@@ -16,6 +16,7 @@ use crate::context::Context;
 use crate::error::ServerError;
 use crate::peer::{PeerReply, PeerRequest};
 use crate::place::{ReplicaNote, ReplicaStore};
+use crate::sync::lock;
 
 /// Sleeps when there is nothing to do: the next one applies when the replica has been idle for the
 /// corresponding time in `BUSY_TIME`.
@@ -26,7 +27,7 @@ const REST: [Duration; 3] = [
 ];
 const BUSY_TIME: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(5)];
 /// Interval at which it updates its status while it works.
-const SHOW_INTERVAL: Duration = Duration::from_millis(20);
+const PUBLISH_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Time after which an opening that found the disk full is retried.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
@@ -70,13 +71,8 @@ pub(super) struct Actor {
 impl Actor {
     pub(super) fn new(replica: Arc<Replica>) -> Self {
         let context = Arc::clone(&replica.context);
-        let id = (replica.region, replica.number);
-        let place = ReplicaStore::new(
-            (&*context.regions, context.cluster()),
-            id,
-            context.open_storage.clone(),
-        )
-        .of_table(replica.incarnation);
+        let place = context.replica_store(replica.region, replica.number);
+        let place = place.of_table(replica.incarnation);
         Self {
             replica,
             context,
@@ -92,14 +88,14 @@ impl Actor {
         self.wait_until(begins_at);
         let mut worked_at = Instant::now();
         let mut scrubbed_at = worked_at;
-        let mut shown_at = None;
+        let mut published_at = None;
         loop {
             let OrderSlot {
                 wanted,
                 ending,
                 peer_calls,
                 is_woken,
-            } = std::mem::take(&mut *self.replica.order_slot());
+            } = std::mem::take(&mut *lock(&self.replica.order_slot));
             if let Some(ending) = ending {
                 return self.end(ending);
             }
@@ -120,9 +116,9 @@ impl Actor {
                 self.note(scrubbed);
                 scrubbed_at = now;
             }
-            if has_orders || shown_at.is_none_or(|at| now - at >= SHOW_INTERVAL) {
-                self.show();
-                shown_at = Some(now);
+            if has_orders || published_at.is_none_or(|at| now - at >= PUBLISH_INTERVAL) {
+                self.publish_status();
+                published_at = Some(now);
             }
             if is_busy {
                 worked_at = now;
@@ -142,7 +138,7 @@ impl Actor {
 
     /// Waits until a time or the replica's end.
     fn wait_until(&self, time: Instant) {
-        let mut order_slot = self.replica.order_slot();
+        let mut order_slot = lock(&self.replica.order_slot);
         while order_slot.ending.is_none() {
             let left = time.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -154,7 +150,7 @@ impl Actor {
     }
 
     fn rest(&self, rest: Duration) {
-        let order_slot = self.replica.order_slot();
+        let order_slot = lock(&self.replica.order_slot);
         let is_idle = order_slot.wanted.is_none()
             && order_slot.ending.is_none()
             && order_slot.peer_calls.is_empty()
@@ -185,10 +181,10 @@ impl Actor {
                 error.how
             );
         }
-        let mut shown = self.replica.show();
-        shown.failure.get_or_insert(failure);
-        shown.waits_for_space = false;
-        shown.primary = None;
+        let mut status = lock(&self.replica.status);
+        status.failure.get_or_insert(failure);
+        status.waits_for_space = false;
+        status.primary = None;
     }
 
     fn work(&mut self) -> Result<bool, ReplicaFailure> {
@@ -229,7 +225,7 @@ impl Actor {
         }
     }
 
-    fn show(&mut self) {
+    fn publish_status(&mut self) {
         let stage = self.replica.stage();
         let mut filling_count = 0;
         let mut has_other = false;
@@ -257,15 +253,15 @@ impl Actor {
             }
             ActorState::Nothing | ActorState::Failed => return,
         };
-        let mut shown = self.replica.show();
-        shown.primary = report;
-        shown.verification = Some(verification);
-        shown.has_other = has_other;
-        shown.filling_count = filling_count;
-        shown.is_frozen = stage != PREPARING;
-        shown.position_bytes = position_bytes;
+        let mut status = lock(&self.replica.status);
+        status.primary = report;
+        status.verification = Some(verification);
+        status.has_other = has_other;
+        status.filling_count = filling_count;
+        status.is_frozen = stage != PREPARING;
+        status.position_bytes = position_bytes;
         if size_bytes > 0 {
-            shown.size_bytes = size_bytes;
+            status.size_bytes = size_bytes;
         }
     }
 
@@ -281,7 +277,7 @@ impl Actor {
             Role::Primary { backups, source } => {
                 self.keeps_data_since = None;
                 let has_other = backups.iter().any(|it| it.in_sync && !it.is_lost);
-                if self.become_primary(&order, (source, has_other))? == PromotionOutcome::Waits {
+                if self.become_primary(&order, source, has_other)? == PromotionOutcome::Waits {
                     self.again = Some((before, Instant::now() + RETRY_INTERVAL));
                     return Ok(());
                 }
@@ -290,9 +286,9 @@ impl Actor {
                 };
                 if has_other {
                     // Before its links, and those of the other replica, check it.
-                    self.replica.show().has_other = true;
+                    lock(&self.replica.status).has_other = true;
                 }
-                primary.set_backups((&self.replica, &self.context), &backups);
+                primary.set_backups(&self.replica, &self.context, &backups);
             }
             Role::Backup { primary, source } => {
                 if self.keeps_data() {
@@ -303,9 +299,9 @@ impl Actor {
                 self.primary = Some(primary);
             }
         }
-        let mut shown = self.replica.show();
-        shown.epoch = Some(order.epoch);
-        if std::mem::take(&mut shown.waits_for_space) {
+        let mut status = lock(&self.replica.status);
+        status.epoch = Some(order.epoch);
+        if std::mem::take(&mut status.waits_for_space) {
             let region = self.replica.region;
             tracing::info!("the disk has free space again; {region} continues");
         }
@@ -316,7 +312,8 @@ impl Actor {
     fn become_primary(
         &mut self,
         order: &RegionOrder,
-        (source, has_other): (Source, bool),
+        source: Source,
+        has_other: bool,
     ) -> Result<PromotionOutcome, ReplicaFailure> {
         let opened = match std::mem::replace(&mut self.state, ActorState::Nothing) {
             ActorState::Primary(mut primary) => {
@@ -360,7 +357,8 @@ impl Actor {
         let primary = PrimaryReplica::new(
             self.place.clone(),
             opened,
-            (&self.replica, &self.context),
+            &self.replica,
+            &self.context,
             order,
         );
         self.replica.set_served(Some(Arc::clone(primary.served())));
@@ -384,8 +382,8 @@ impl Actor {
     /// Notes that an order waits for free space.
     fn waits(&self, error: &ServerError) -> PromotionOutcome {
         let (region, server) = (self.replica.region, self.context.server);
-        let was_told = std::mem::replace(&mut self.replica.show().waits_for_space, true);
-        if !was_told {
+        let was_reported = std::mem::replace(&mut lock(&self.replica.status).waits_for_space, true);
+        if !was_reported {
             tracing::error!(
                 "{region} is unavailable because the disk of {server} is full: {error}; free \
                  space on it or enlarge it; the region then becomes available automatically"
@@ -408,8 +406,13 @@ impl Actor {
                 }
                 self.place.make()?;
                 let generation = self.place.clear_but(None)?;
-                let id = (order.table, order.region, order.replica);
-                let note = ReplicaNote::new(id, order.epoch, generation);
+                let note = ReplicaNote::new(
+                    order.table,
+                    order.region,
+                    order.replica,
+                    order.epoch,
+                    generation,
+                );
                 let storage = self.place.storage(generation)?;
                 let engine = Engine::open(storage, options)?;
                 let note = self.place.put_in_force(&note)?;
@@ -423,8 +426,7 @@ impl Actor {
                 let Some(note) = self.place.note()? else {
                     return no_copy("this disk has no copy of the region");
                 };
-                let unproven = Some(&note).filter(|_| order.is_unproven);
-                let reach = unproven.and_then(|note| self.place.reach(note));
+                let reach = self.place.reach_if(order.is_unproven, &note);
                 let engine = open_copy(&self.place, &note, options)?;
                 let note = ReplicaNote {
                     epoch: order.epoch,
@@ -492,7 +494,7 @@ impl Actor {
                 ));
             }
         };
-        let open_at = self.replica.show().epoch;
+        let open_at = lock(&self.replica.status).epoch;
         let ActorState::Backup(backup) = &mut self.state else {
             return Ok(PeerReply::NotYet("the replica is not a backup".to_owned()));
         };
@@ -513,17 +515,15 @@ impl Actor {
         match request {
             PeerRequest::Attach {
                 key, keeps_copy, ..
-            } => {
-                let asked = (name, *key, *keeps_copy);
-                backup.attach(&self.context, asked, &self.replica)
-            }
+            } => backup.attach(&self.context, name, *key, *keeps_copy, &self.replica),
             PeerRequest::Commit {
                 attachment,
                 damaged,
                 ..
             } => {
-                let id = (self.replica.table, name.region, name.replica);
-                let reply = backup.commit(ReplicaNote::new(id, name.epoch, 0), *attachment)?;
+                let table = self.replica.table;
+                let note = ReplicaNote::new(table, name.region, name.replica, name.epoch, 0);
+                let reply = backup.commit(note, *attachment)?;
                 if reply == PeerReply::Committed {
                     let damaged = damaged.iter().copied().map(LogNumber);
                     self.replica.damage().replace(damaged);

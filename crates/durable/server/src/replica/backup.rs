@@ -13,14 +13,16 @@ use farleaf_lsm::storage::Storage;
 use farleaf_lsm::{Engine, EngineOptions, LsmError};
 use farleaf_replica::{Backup, BackupOptions, ReplicaError, promote_directory};
 
+use super::Replica;
 use super::memory::BackupMemory;
 use super::verification::Verification;
-use super::{Replica, SharedDamage};
 use crate::attachment::{self, AttachmentKey};
 use crate::context::Context;
+use crate::damage::SharedDamage;
 use crate::error::ServerError;
 use crate::peer::{PeerReply, ReplicaName};
 use crate::place::{ReplicaNote, ReplicaStore};
+use crate::sync::lock;
 
 /// A replica that is not primary.
 pub(super) struct BackupReplica {
@@ -131,34 +133,46 @@ impl BackupReplica {
     pub(super) fn attach(
         &mut self,
         context: &Context,
-        (name, primary_key, keeps_copy): (ReplicaName, AttachmentKey, bool),
+        name: ReplicaName,
+        primary_key: AttachmentKey,
+        keeps_copy: bool,
         replica: &Replica,
     ) -> Result<PeerReply, ReplicaFailure> {
         self.detach()?;
-        let kept = self.note.map(|note| note.generation);
+        let retained = self.note.map(|note| note.generation);
         self.place.make()?;
-        let generation = self.place.clear_but(kept)?;
+        let generation = self.place.clear_but(retained)?;
         let storage = self.place.storage(generation)?;
         let options = &context.options;
         let own = attachment::draw()?;
         let key = AttachmentKey(own.public());
-        let side = (AgreementSide::Answering, primary_key);
-        let of = (name, self.attachment_count + 1);
-        let secret = attachment::secret(own, side, options.memory_secret.as_ref(), of)?;
+        let secret = attachment::secret(
+            own,
+            AgreementSide::Answering,
+            primary_key,
+            options.memory_secret(),
+            name,
+            self.attachment_count + 1,
+        )?;
         let memory = BackupMemory::open(context.host, options.slot_count, secret)?;
-        let of = BackupOptions {
+        let backup_options = BackupOptions {
             engine: options.engine.clone(),
             replaces: true,
             previous: self.previous().filter(|_| !keeps_copy),
             write_fault: options.write_fault.clone(),
         };
-        let epoch_of_it = epoch_of(name.epoch);
-        let backup = Backup::new(memory.near(), memory.layout, epoch_of_it, (storage, of));
+        let backup = Backup::new(
+            memory.near(),
+            memory.layout,
+            epoch_of(name.epoch),
+            storage,
+            backup_options,
+        );
         let backup = backup.map_err(ServerError::from)?;
-        replica.log_end().begin(backup.tail(memory.near()));
+        lock(&replica.log_end).begin(backup.tail(memory.near()));
         self.attachment_count += 1;
-        let unproven = self.note.as_ref().filter(|_| self.is_unproven);
-        let reach = unproven.and_then(|note| self.place.reach(note));
+        let note = self.note.as_ref();
+        let reach = note.and_then(|note| self.place.reach_if(self.is_unproven, note));
         let reply = PeerReply::Attached {
             attachment: self.attachment_count,
             port: memory.port,
@@ -206,9 +220,9 @@ impl BackupReplica {
             return Ok(PeerReply::Refused("the copy is not complete".to_owned()));
         }
         let generation = attached.generation;
-        if let Some(kept) = self.note.filter(|_| attached.keeps_copy) {
+        if let Some(replaced) = self.note.filter(|_| attached.keeps_copy) {
             // In this order: a crash in between leaves both copies on disk, and neither in force.
-            self.place.set_aside(&kept)?;
+            self.place.set_aside(&replaced)?;
         }
         self.put_in_force(ReplicaNote { generation, ..note })?;
         // Its primary has compared or sent each piece of it, so it is verified.
@@ -308,8 +322,7 @@ impl BackupReplica {
         if let Some(attached) = &mut self.attached {
             attached.backup.prepare_promotion(epoch_of(epoch))?;
         }
-        let unproven = Some(&note).filter(|_| order.is_unproven);
-        let reach = unproven.and_then(|note| self.place.reach(note));
+        let reach = self.place.reach_if(order.is_unproven, &note);
         // All of it is on the disk.
         let engine = match self.attached.take() {
             Some(attached) => attached.backup.promote(epoch_of(epoch), options)?,
@@ -339,13 +352,13 @@ pub(super) fn open_copy(
     options: EngineOptions,
 ) -> Result<Engine, ServerError> {
     let storage = place.storage_in_force(note)?;
-    let looked = follows(&*storage).map_err(|source| LsmError::Storage {
+    let result = follows(&*storage).map_err(|source| LsmError::Storage {
         action: "list",
         file: ".".to_owned(),
         directory: storage.name(),
         source,
     });
-    if looked? {
+    if result? {
         return Ok(promote_directory(storage, options)?);
     }
     Ok(Engine::open(storage, options)?)

@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -16,12 +16,14 @@ use farleaf_lsm::LsmError;
 use farleaf_lsm::place::{LogNumber, LogPosition};
 use farleaf_replica::{BackupConnections, BackupId, LinkStatus, Primary, ReplicaError};
 
+use super::Replica;
 use super::memory::layout;
-use super::{Replica, SharedDamage, segment_of};
 use crate::attachment::{self, AttachmentKey};
 use crate::context::Context;
+use crate::damage::{SharedDamage, segment_of};
 use crate::peer::{self, PeerReply, PeerRequest, ReplicaName};
 use crate::served::{EngineFailure, ServedRegion};
+use crate::sync::lock;
 
 /// Sleep between two attempts.
 const REST: Duration = Duration::from_millis(20);
@@ -56,10 +58,13 @@ pub(super) struct Link {
 impl Link {
     /// Begins to fill a backup, in a thread that ends by itself.
     pub(super) fn start(
-        (replica, context): (&Arc<Replica>, &Arc<Context>),
+        replica: &Arc<Replica>,
+        context: &Arc<Context>,
         primary: &Primary<TcpEndpoint>,
-        (server, name): (ServerId, ReplicaName),
-        (is_needed, reach): (bool, Option<LogPosition>),
+        server: ServerId,
+        name: ReplicaName,
+        is_needed: bool,
+        reach: Option<LogPosition>,
     ) -> Self {
         let shared = Arc::new(LinkShared {
             stage: Mutex::new(LinkStage::Filling),
@@ -110,7 +115,7 @@ impl Link {
 
     /// Returns the progress of the backup, using the primary's status of its backups.
     pub(super) fn stage(&self, backups: &[LinkStatus]) -> LinkStage {
-        let stage = self.shared.stage().clone();
+        let stage = lock(&self.shared.stage).clone();
         if stage != LinkStage::InSync {
             return stage;
         }
@@ -129,7 +134,7 @@ impl Link {
         // A backup that was not filled yet is unknown to the primary.
         let _ = self.primary.remove_backup(self.id);
         self.damage.forget(self.id);
-        if let Some(client) = self.shared.client().take() {
+        if let Some(client) = lock(&self.shared.client).take() {
             client.hang_up();
         }
         self.thread
@@ -137,16 +142,8 @@ impl Link {
 }
 
 impl LinkShared {
-    fn stage(&self) -> MutexGuard<'_, LinkStage> {
-        self.stage.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn set(&self, stage: LinkStage) {
-        *self.stage() = stage;
-    }
-
-    fn client(&self) -> MutexGuard<'_, Option<Arc<TcpClient>>> {
-        self.client.lock().unwrap_or_else(PoisonError::into_inner)
+        *lock(&self.stage) = stage;
     }
 
     fn is_ended(&self) -> bool {
@@ -239,7 +236,7 @@ impl FillWork {
             }
         };
         if let Some(error) = damage.iter().find(|error| !is_there(error)) {
-            if self.is_needed || self.replica.shown().has_other {
+            if self.is_needed || self.replica.status().has_other {
                 return Err(self.own(error));
             }
             tracing::error!(
@@ -318,8 +315,8 @@ impl FillWork {
             key: AttachmentKey(own.public()),
             keeps_copy: self.keeps_copy.get(),
         };
-        let asked = peer::ask(&self.context, self.server, &request);
-        let (attachment, client, slot_count, theirs) = match asked {
+        let reply = peer::ask(&self.context, self.server, &request);
+        let (attachment, client, slot_count, theirs) = match reply {
             Err(how) | Ok((PeerReply::Refused(how), _)) => return FillOutcome::Failed(how),
             Ok((PeerReply::NotYet(how), _)) => {
                 // Another server may have the address by now, and will never have the replica.
@@ -341,7 +338,7 @@ impl FillWork {
                     return tried;
                 }
                 let address = SocketAddr::new(address.ip(), port);
-                match self.connect(address, own, (key, attachment)) {
+                match self.connect(address, own, key, attachment) {
                     Ok(client) => {
                         let theirs = damaged.into_iter().map(LogNumber).collect();
                         (attachment, client, slot_count, theirs)
@@ -377,7 +374,7 @@ impl FillWork {
             }
             Err(tried) => {
                 let _ = self.primary.remove_backup(self.id);
-                *self.shared.client() = None;
+                *lock(&self.shared.client) = None;
                 tried
             }
         }
@@ -388,15 +385,16 @@ impl FillWork {
         &self,
         address: SocketAddr,
         own: AgreementKey,
-        (theirs, attachment): (AttachmentKey, u64),
+        theirs: AttachmentKey,
+        attachment: u64,
     ) -> Result<Arc<TcpClient>, String> {
         let options = &self.context.options;
-        let known = options.memory_secret.as_ref();
-        let side = (AgreementSide::Asking, theirs);
-        let secret = attachment::secret(own, side, known, (self.name, attachment))?;
+        let known = options.memory_secret();
+        let side = AgreementSide::Asking;
+        let secret = attachment::secret(own, side, theirs, known, self.name, attachment)?;
         let options = TcpConnectOptions {
             secret: Some(secret),
-            answer_time_max: options.answer_time_max,
+            answer_time_max: options.answer_time_max(),
             ..TcpConnectOptions::default()
         };
         let client = TcpClient::connect(&address.to_string(), &options);
@@ -411,7 +409,7 @@ impl FillWork {
         slot_count: u64,
         theirs: &BTreeSet<LogNumber>,
     ) -> Result<BTreeSet<LogNumber>, FillOutcome> {
-        *self.shared.client() = Some(Arc::clone(client));
+        *lock(&self.shared.client) = Some(Arc::clone(client));
         if self.shared.is_ended() {
             return Err(not_wanted());
         }
@@ -429,8 +427,8 @@ impl FillWork {
             ReplicaError::Engine(error) => self.own(&error),
             error => {
                 if let ReplicaError::Mismatch { found, .. } = &error {
-                    let of = (self.name.replica, self.server);
-                    self.replica.mismatches().note(self.name.region, of, found);
+                    let (name, mismatches) = (&self.name, self.replica.mismatches());
+                    mismatches.note(name.region, name.replica, self.server, found);
                 }
                 FillOutcome::Failed(error.to_string())
             }

@@ -1,13 +1,15 @@
 //! Backups that did not write what their primary wrote, until they are repaired.
 
 use std::collections::BTreeSet;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
 use farleaf_cluster::ids::{RegionId, ReplicaNumber, ServerId};
 use farleaf_cluster::record::mismatch::MISMATCH_COUNT_MAX;
 use farleaf_cluster::record::{MismatchReport, PartSum, PrimaryReport};
 use farleaf_lsm::written::WrittenSum;
 use farleaf_replica::Mismatch;
+
+use crate::sync::lock;
 
 /// Mismatches that a primary has found. They are only in memory: another primary compares
 /// everything again when it fills its backups.
@@ -37,13 +39,9 @@ struct OpenMismatch {
 }
 
 impl Mismatches {
-    fn known(&self) -> MutexGuard<'_, KnownMismatches> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Sets the ordered backups.
     pub(crate) fn note_ordered(&self, backups: impl Iterator<Item = ReplicaNumber>) {
-        let known = &mut *self.known();
+        let known = &mut *lock(&self.known);
         known.ordered = backups.collect();
         known.newest = known.newest.max(known.ordered.last().copied());
     }
@@ -52,10 +50,11 @@ impl Mismatches {
     pub(crate) fn note(
         &self,
         region: RegionId,
-        (replica, server): (ReplicaNumber, ServerId),
+        replica: ReplicaNumber,
+        server: ServerId,
         found: &Mismatch,
     ) {
-        let known = &mut *self.known();
+        let known = &mut *lock(&self.known);
         let is_known = |open: &OpenMismatch| open.report.replica == replica && open.found == *found;
         if known.open.iter().any(is_known) {
             return;
@@ -87,7 +86,7 @@ impl Mismatches {
     /// since it was filled again. It also is when all backups are in sync, including one that was
     /// ordered later.
     pub(crate) fn report(&self, report: &mut PrimaryReport) {
-        let known = &mut *self.known();
+        let known = &mut *lock(&self.known);
         let in_sync: BTreeSet<_> = report.in_sync.iter().copied().collect();
         let are_all_in_sync = known.ordered.is_subset(&in_sync);
         known.open.retain(|open| {
@@ -129,8 +128,8 @@ mod tests {
             backup: WrittenSum::of(b""),
         };
         let note = |replica, number| {
-            let backup = (ReplicaNumber(replica), ServerId(replica + 10));
-            mismatches.note(RegionId(7), backup, &found(number));
+            let server = ServerId(replica + 10);
+            mismatches.note(RegionId(7), ReplicaNumber(replica), server, &found(number));
         };
         let order = |backups: &[u64]| {
             mismatches.note_ordered(backups.iter().copied().map(ReplicaNumber));
@@ -170,9 +169,15 @@ mod tests {
         note(6, 8);
         let mut report = PrimaryReport::default();
         mismatches.report(&mut report);
-        let told = &report.mismatches[0];
-        assert_eq!((told.server, &*told.part), (ServerId(16), "log segment 8"));
-        assert_eq!(told.primary.checksum, "ae8b14860a799888");
-        assert_eq!((told.primary.size_bytes, told.backup.size_bytes), (9, 0));
+        let mismatch = &report.mismatches[0];
+        assert_eq!(
+            (mismatch.server, &*mismatch.part),
+            (ServerId(16), "log segment 8")
+        );
+        assert_eq!(mismatch.primary.checksum, "ae8b14860a799888");
+        assert_eq!(
+            (mismatch.primary.size_bytes, mismatch.backup.size_bytes),
+            (9, 0)
+        );
     }
 }

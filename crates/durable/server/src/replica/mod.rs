@@ -10,7 +10,6 @@
 //! | `primary` | the engine of a primary, and its backups |
 //! | `link` | a primary's backup: attached, filled, put in force |
 //! | `backup` | a backup: memory that its primary writes, and the copy in force |
-//! | `damage` | corruption that all copies of a region have |
 //! | `mismatches` | backups that did not write what their primary wrote |
 //! | `memory` | a backup's memory, and access to it |
 //! | `tail` | schedule of background syncs of a primary's log |
@@ -19,7 +18,6 @@
 
 mod actor;
 mod backup;
-mod damage;
 mod link;
 mod memory;
 mod mismatches;
@@ -31,7 +29,7 @@ mod verification;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::mpsc::SyncSender;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -41,14 +39,15 @@ use farleaf_cluster::lease::LeaseGuard;
 use farleaf_cluster::record::{PrimaryReport, VerificationReport};
 
 use self::actor::Actor;
-pub(crate) use self::damage::{SharedDamage, segment_of};
 use self::mismatches::Mismatches;
 pub(crate) use self::split::Split;
 use crate::context::Context;
+use crate::damage::SharedDamage;
 use crate::error::ServerError;
 use crate::log_ends::LogEnd;
 use crate::peer::{PeerReply, PeerRequest};
-use crate::served::{ServedRegion, Stripes};
+use crate::served::{ReplicaShared, ServedRegion, Stripes};
+use crate::sync::{change_state, lock};
 
 /// Ordered role of a replica.
 #[derive(Clone, Debug)]
@@ -83,7 +82,7 @@ impl Wanted {
     }
 
     /// Creates the order for a backup of a primary on this server.
-    pub(crate) fn backup(order: &RegionOrder, (primary, source): (ServerId, Source)) -> Self {
+    pub(crate) fn backup(order: &RegionOrder, primary: ServerId, source: Source) -> Self {
         Self {
             order: order.clone(),
             role: Role::Backup { primary, source },
@@ -118,7 +117,7 @@ struct OrderSlot {
 
 /// Status of a replica, updated by its thread.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct ShownStatus {
+pub(crate) struct PublishedStatus {
     /// Newest ordered epoch.
     pub(crate) ordered: Option<Epoch>,
     /// Epoch at which the replica is open.
@@ -155,13 +154,11 @@ pub(crate) struct Replica {
     pub(crate) region: RegionId,
     pub(crate) number: ReplicaNumber,
     context: Arc<Context>,
-    guard: LeaseGuard,
+    shared: ReplicaShared,
     order_slot: Mutex<OrderSlot>,
     changed: Condvar,
-    shown: Mutex<ShownStatus>,
+    status: Mutex<PublishedStatus>,
     served: Mutex<Option<Arc<ServedRegion>>>,
-    stripes: Arc<Stripes>,
-    damage: Arc<SharedDamage>,
     mismatches: Arc<Mismatches>,
     stage: AtomicU8,
     /// Split of this region in progress.
@@ -175,42 +172,50 @@ impl Replica {
     pub(crate) fn open(
         context: &Arc<Context>,
         guard: LeaseGuard,
-        (wanted, begins_at): (Wanted, Instant),
+        wanted: Wanted,
+        begins_at: Instant,
     ) -> Result<(Arc<Self>, JoinHandle<()>), ServerError> {
         let stripes = Arc::default();
-        Self::open_at(context, (guard, stripes), (wanted, ORDINARY, begins_at))
+        Self::open_at(context, guard, stripes, wanted, ORDINARY, begins_at)
     }
 
     /// Opens a replica of a region that does not exist yet, with the stripes of the region that it
     /// is split off.
     pub(crate) fn prepare(
         context: &Arc<Context>,
-        (guard, stripes): (LeaseGuard, Arc<Stripes>),
+        guard: LeaseGuard,
+        stripes: Arc<Stripes>,
         wanted: Wanted,
     ) -> Result<(Arc<Self>, JoinHandle<()>), ServerError> {
-        let stage = (wanted, PREPARING, Instant::now());
-        Self::open_at(context, (guard, stripes), stage)
+        Self::open_at(context, guard, stripes, wanted, PREPARING, Instant::now())
     }
 
     fn open_at(
         context: &Arc<Context>,
-        (guard, stripes): (LeaseGuard, Arc<Stripes>),
-        (wanted, stage, begins_at): (Wanted, u8, Instant),
+        guard: LeaseGuard,
+        stripes: Arc<Stripes>,
+        wanted: Wanted,
+        stage: u8,
+        begins_at: Instant,
     ) -> Result<(Arc<Self>, JoinHandle<()>), ServerError> {
         let order = &wanted.order;
+        let shared = ReplicaShared {
+            server: context.server,
+            guard,
+            stripes,
+            damage: Arc::default(),
+        };
         let replica = Arc::new(Self {
             table: order.table,
             incarnation: order.incarnation,
             region: order.region,
             number: order.replica,
             context: Arc::clone(context),
-            guard,
+            shared,
             order_slot: Mutex::default(),
             changed: Condvar::new(),
-            shown: Mutex::default(),
+            status: Mutex::default(),
             served: Mutex::default(),
-            stripes,
-            damage: Arc::default(),
             mismatches: Arc::default(),
             stage: AtomicU8::new(stage),
             split: Mutex::default(),
@@ -228,30 +233,17 @@ impl Replica {
         Ok((replica, thread))
     }
 
-    fn order_slot(&self) -> MutexGuard<'_, OrderSlot> {
-        self.order_slot
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn show(&self) -> MutexGuard<'_, ShownStatus> {
-        self.shown.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Turns the prepared replica into an ordinary one, with the order of its region's record.
     pub(crate) fn become_ordinary(&self, wanted: Wanted) {
         self.stage.store(ORDINARY, Ordering::SeqCst);
         self.order(wanted);
     }
 
-    /// Freezes complete backups, so that they are no longer removed; [`ShownStatus::is_frozen`]
+    /// Freezes complete backups, so that they are no longer removed; [`PublishedStatus::is_frozen`]
     /// reports when that is done.
     pub(crate) fn freeze(&self) {
-        let exchange = (PREPARING, FROZEN);
         // An ordinary region already has its backups from the record.
-        let _ =
-            self.stage
-                .compare_exchange(exchange.0, exchange.1, Ordering::SeqCst, Ordering::SeqCst);
+        change_state(&self.stage, PREPARING, FROZEN);
         self.wake();
     }
 
@@ -261,41 +253,37 @@ impl Replica {
 
     /// Returns the split of this region in progress.
     pub(crate) fn split(&self) -> MutexGuard<'_, Option<Arc<Split>>> {
-        self.split.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.split)
     }
 
     /// Returns the present status.
-    pub(crate) fn shown(&self) -> ShownStatus {
-        let mut shown = self.show().clone();
+    pub(crate) fn status(&self) -> PublishedStatus {
+        let mut status = lock(&self.status).clone();
         let served = self.served();
-        if let (Some(report), Some(split)) = (&mut shown.primary, &*self.split()) {
+        if let (Some(report), Some(split)) = (&mut status.primary, &*self.split()) {
             report.prepared = split.prepared().map(|on| (split.child, on));
         }
         match served.as_ref().and_then(|served| served.failure()) {
-            Some((failure, true)) if shown.has_other => {
-                shown.failure.get_or_insert_with(|| failure.into());
+            Some((failure, true)) if status.has_other => {
+                status.failure.get_or_insert_with(|| failure.into());
             }
             // The damaged data do not exist any more.
-            Some((failure, _)) if self.damage.is_collected(failure.segment) => {
-                shown.fault = self.damage.text();
+            Some((failure, _)) if self.shared.damage.is_collected(failure.segment) => {
+                status.fault = self.shared.damage.text();
             }
             // While no other replica has everything, or the data that this one lacks, all readable
             // data are served.
-            Some((failure, _)) => shown.fault = Some(failure.how),
-            None => shown.fault = self.damage.text(),
+            Some((failure, _)) => status.fault = Some(failure.how),
+            None => status.fault = self.shared.damage.text(),
         }
-        shown
-    }
-
-    fn log_end(&self) -> MutexGuard<'_, LogEnd> {
-        self.log_end.lock().unwrap_or_else(PoisonError::into_inner)
+        status
     }
 
     /// Writes the end of the log to the disk, without a sync, if that is due. Bytes of a primary's
     /// log pass through `buffer`.
     pub(crate) fn write_log_end(&self, buffer: &mut Vec<u8>) {
         let served = self.served();
-        if let Err(error) = self.log_end().write(served.as_deref(), buffer) {
+        if let Err(error) = lock(&self.log_end).write(served.as_deref(), buffer) {
             // The replica's own thread gets the same error, or succeeds in writing.
             tracing::debug!(%error, "cannot write the end of a log of {}", self.region);
             if !error.is_out_of_space() {
@@ -306,17 +294,16 @@ impl Replica {
 
     /// Returns whether an order cannot be carried out yet because the disk is full.
     pub(crate) fn waits_for_space(&self) -> bool {
-        self.show().waits_for_space
+        lock(&self.status).waits_for_space
     }
 
     /// Returns the region as clients see it, if this is its primary.
     pub(crate) fn served(&self) -> Option<Arc<ServedRegion>> {
-        let served = self.served.lock();
-        served.unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.served).clone()
     }
 
     fn set_served(&self, served: Option<Arc<ServedRegion>>) {
-        let mut current = self.served.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut current = lock(&self.served);
         if let Some(before) = current.take() {
             before.stop();
         }
@@ -339,8 +326,8 @@ impl Replica {
             };
             served.primary.stop(farleaf_replica::Epoch(before));
         }
-        self.show().ordered = Some(wanted.order.epoch);
-        self.order_slot().wanted = Some(wanted);
+        lock(&self.status).ordered = Some(wanted.order.epoch);
+        lock(&self.order_slot).wanted = Some(wanted);
         self.changed.notify_all();
     }
 
@@ -367,7 +354,7 @@ impl Replica {
 
     /// Returns the damage that all copies have.
     pub(crate) fn damage(&self) -> &Arc<SharedDamage> {
-        &self.damage
+        &self.shared.damage
     }
 
     /// Returns the mismatches of this primary's backups.
@@ -376,7 +363,7 @@ impl Replica {
     }
 
     pub(crate) fn stripes(&self) -> Arc<Stripes> {
-        Arc::clone(&self.stripes)
+        Arc::clone(&self.shared.stripes)
     }
 
     /// Ends the thread soon. Nothing more is acknowledged from now on, and no thread waits for a
@@ -386,13 +373,13 @@ impl Replica {
             served.stop();
             served.primary.stop(farleaf_replica::Epoch(u64::MAX));
         }
-        self.order_slot().ending = Some(ending);
+        lock(&self.order_slot).ending = Some(ending);
         self.changed.notify_all();
     }
 
     /// Wakes the thread up.
     pub(crate) fn wake(&self) {
-        self.order_slot().is_woken = true;
+        lock(&self.order_slot).is_woken = true;
         self.changed.notify_all();
     }
 
@@ -400,7 +387,7 @@ impl Replica {
     /// for longer than `timeout`, the reply asks to retry.
     pub(crate) fn answer(&self, request: PeerRequest, timeout: Duration) -> PeerReply {
         let (reply, answer) = std::sync::mpsc::sync_channel(1);
-        self.order_slot()
+        lock(&self.order_slot)
             .peer_calls
             .push_back(PeerCall { request, reply });
         self.changed.notify_all();

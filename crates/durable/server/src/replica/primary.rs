@@ -66,7 +66,8 @@ impl PrimaryReplica {
     pub(super) fn new(
         place: ReplicaStore,
         opened: OpenedCopy,
-        (replica, context): (&Arc<Replica>, &Arc<Context>),
+        replica: &Arc<Replica>,
+        context: &Arc<Context>,
         order: &RegionOrder,
     ) -> Self {
         let OpenedCopy {
@@ -76,9 +77,7 @@ impl PrimaryReplica {
         } = opened;
         let epoch = epoch_of(order.epoch);
         let primary = Primary::new(engine, epoch, context.options.replication);
-        let of = (replica.guard.clone(), replica.stripes(), context.server);
-        let damage = Arc::clone(replica.damage());
-        let served = ServedRegion::new(order.clone(), primary.clone(), of, damage);
+        let served = ServedRegion::new(order, &primary, &replica.shared);
         Self {
             place,
             note,
@@ -105,7 +104,8 @@ impl PrimaryReplica {
     /// Sets its backups.
     pub(super) fn set_backups(
         &mut self,
-        (replica, context): (&Arc<Replica>, &Arc<Context>),
+        replica: &Arc<Replica>,
+        context: &Arc<Context>,
         backups: &[BackupOrder],
     ) {
         let listed: BTreeSet<ReplicaNumber> = backups.iter().map(|it| it.replica).collect();
@@ -127,9 +127,15 @@ impl PrimaryReplica {
                     epoch: self.served.epoch(),
                     primary: context.server,
                 };
-                let of = (backup.server, name);
-                let serving_state = (backup.in_sync, self.reach);
-                Link::start((replica, context), &self.primary, of, serving_state)
+                Link::start(
+                    replica,
+                    context,
+                    &self.primary,
+                    backup.server,
+                    name,
+                    backup.in_sync,
+                    self.reach,
+                )
             });
         }
         self.open_if_due(replica, &self.stages());
@@ -142,8 +148,7 @@ impl PrimaryReplica {
             let number = ReplicaNumber(backup.backup.0);
             if let (Some(found), Some(link)) = (&backup.mismatch, self.links.get(&number)) {
                 let region = self.served.order.region;
-                let of = (number, link.server());
-                self.mismatches.note(region, of, found);
+                self.mismatches.note(region, number, link.server(), found);
             }
         }
         let links = self.links.iter();
@@ -202,13 +207,7 @@ impl PrimaryReplica {
         let note = ReplicaNote { epoch, ..self.note };
         self.note = self.place.put_in_force(&note)?;
         self.primary.raise(epoch_of(epoch))?;
-        let of = (
-            replica.guard.clone(),
-            replica.stripes(),
-            replica.context.server,
-        );
-        let damage = Arc::clone(replica.damage());
-        let served = ServedRegion::new(order.clone(), self.primary.clone(), of, damage);
+        let served = ServedRegion::new(order, &self.primary, &replica.shared);
         // A new epoch does not put writes acknowledged before on the disk.
         served.set_alone(self.served.is_alone());
         self.served = Arc::new(served);

@@ -4,7 +4,7 @@
 
 use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -14,11 +14,12 @@ use farleaf_cluster::record::region::Key;
 use farleaf_lsm::Durability;
 use farleaf_lsm::engine::Direction;
 
-use super::Replica;
+use super::{PublishedStatus, Replica};
 use crate::context::Context;
 use crate::error::ServerError;
 use crate::peer::{self, PeerReply, PeerRequest, ReplicaName};
 use crate::served::{ServedRegion, ServingState, SplitTarget};
+use crate::sync::lock;
 
 /// Time after which a failed split is started again.
 const RETRY_AFTER: Duration = Duration::from_secs(3);
@@ -45,9 +46,13 @@ pub(crate) struct Split {
 impl Split {
     /// Begins to prepare a split of the served region, from a key on.
     pub(crate) fn start(
-        (parent, context): (&Arc<Replica>, &Arc<Context>),
-        (child, at, epoch): (RegionId, Key, Epoch),
-        (replica, backups): (Arc<Replica>, Vec<BackupOrder>),
+        parent: &Arc<Replica>,
+        context: &Arc<Context>,
+        child: RegionId,
+        at: Key,
+        epoch: Epoch,
+        replica: Arc<Replica>,
+        backups: Vec<BackupOrder>,
     ) -> Result<Arc<Self>, ServerError> {
         let split = Arc::new(Self {
             child,
@@ -65,26 +70,21 @@ impl Split {
         let spawned = thread.spawn(move || {
             if let Err(how) = of.prepare(&parent, &context) {
                 tracing::warn!("cannot split off {child}: {how}");
-                let mut failed_at = of.failed_at.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut failed_at = lock(&of.failed_at);
                 *failed_at = Some(Instant::now());
             }
         });
-        *split.thread() = Some(spawned.map_err(|source| ServerError::NoResource {
+        *lock(&split.thread) = Some(spawned.map_err(|source| ServerError::NoResource {
             what: "thread",
             source,
         })?);
         Ok(split)
     }
 
-    fn thread(&self) -> MutexGuard<'_, Option<JoinHandle<()>>> {
-        self.thread.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Returns the backups that have the new region, once it is prepared; from then on these do not
     /// change.
     pub(crate) fn prepared(&self) -> Option<Vec<ReplicaNumber>> {
-        let prepared = self.prepared.lock();
-        prepared.unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.prepared).clone()
     }
 
     /// Reports to the servers of backups that the region was never created. A server that cannot be
@@ -113,10 +113,7 @@ impl Split {
 
     /// Returns whether the split failed some time ago, and is to be started again.
     pub(crate) fn is_retry_due(&self) -> bool {
-        let failed_at = self
-            .failed_at
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let failed_at = lock(&self.failed_at);
         let is_wanted = !self.is_over.load(Ordering::Acquire);
         is_wanted && failed_at.is_some_and(|at| at.elapsed() > RETRY_AFTER)
     }
@@ -134,7 +131,7 @@ impl Split {
     /// Ends the thread and waits for it.
     fn end(&self) {
         self.is_over.store(true, Ordering::Release);
-        if let Some(thread) = self.thread().take()
+        if let Some(thread) = lock(&self.thread).take()
             && thread.join().is_err()
         {
             tracing::error!("the thread that prepares {} panicked", self.child);
@@ -168,11 +165,11 @@ impl Split {
             at: self.at.clone(),
             child: Arc::clone(&child),
         }));
-        let done = self.fill(parent, &child);
-        if done.is_err() {
+        let filled = self.fill(parent, &child);
+        if filled.is_err() {
             parent.set_split(None);
         }
-        done
+        filled
     }
 
     /// Makes the servers of the region's backups open the new region's, in parallel.
@@ -212,8 +209,8 @@ impl Split {
             if let Some(served) = self.replica.served() {
                 return Ok(served);
             }
-            let shown = self.replica.shown();
-            if let Some(failure) = shown.failure {
+            let status = self.replica.status();
+            if let Some(failure) = status.failure {
                 return Err(failure.how);
             }
             if since.elapsed() > OPEN_PATIENCE {
@@ -253,36 +250,39 @@ impl Split {
             thread::sleep(REST);
         }
         let in_sync = self.freeze(parent)?;
-        *self.prepared.lock().unwrap_or_else(PoisonError::into_inner) = Some(in_sync);
+        *lock(&self.prepared) = Some(in_sync);
         Ok(())
     }
 
     /// Waits until each backup has everything, or has failed.
     fn wait_backups(&self, parent: &ServedRegion) -> Result<(), String> {
-        loop {
-            self.check(parent)?;
-            let shown = self.replica.shown();
-            if let Some(failure) = shown.failure {
-                return Err(failure.how);
-            }
-            if shown.primary.is_some() && shown.filling_count == 0 {
-                return Ok(());
-            }
-            thread::sleep(REST);
-        }
+        let is_filled =
+            |status: PublishedStatus| status.primary.is_some() && status.filling_count == 0;
+        self.poll_status(parent, |status| is_filled(status).then_some(()))
     }
 
     /// Freezes the complete backups: they are needed from now on, even if they fail.
     fn freeze(&self, parent: &ServedRegion) -> Result<Vec<ReplicaNumber>, String> {
         self.replica.freeze();
+        let frozen = |status: PublishedStatus| status.primary.filter(|_| status.is_frozen);
+        let report = self.poll_status(parent, frozen)?;
+        Ok(report.in_sync)
+    }
+
+    /// Polls the status of the new region's replica until `result` returns a value.
+    fn poll_status<T>(
+        &self,
+        parent: &ServedRegion,
+        result: impl Fn(PublishedStatus) -> Option<T>,
+    ) -> Result<T, String> {
         loop {
             self.check(parent)?;
-            let shown = self.replica.shown();
-            if let Some(failure) = shown.failure {
+            let mut status = self.replica.status();
+            if let Some(failure) = status.failure.take() {
                 return Err(failure.how);
             }
-            if let Some(report) = shown.primary.filter(|_| shown.is_frozen) {
-                return Ok(report.in_sync);
+            if let Some(result) = result(status) {
+                return Ok(result);
             }
             thread::sleep(REST);
         }

@@ -124,7 +124,8 @@ mod tests {
     /// durable at the next check, after the given duration of a sync.
     fn dues(
         mut tail: LogTail,
-        (seconds, took): (u64, Option<Duration>),
+        seconds: u64,
+        took: Option<Duration>,
         end_at: impl Fn(u64) -> u64,
     ) -> Vec<u64> {
         let begin = Instant::now();
@@ -153,7 +154,7 @@ mod tests {
     fn what_is_written_is_due_each_three_seconds() {
         let dues = |seconds, took_ms, end_at: &dyn Fn(u64) -> u64| {
             let took = Some(Duration::from_millis(took_ms));
-            dues(LogTail::to_sync(), (seconds, took), end_at)
+            dues(LogTail::to_sync(), seconds, took, end_at)
         };
         assert_eq!(dues(60, 5, &|_| 0), [0_u64; 0]);
         let once = dues(60, 5, &|at_ms| u64::from(at_ms >= 3000));
@@ -173,7 +174,7 @@ mod tests {
     /// synced all the time, it is due every ten seconds; if much is, never.
     #[test]
     fn idle_and_slow_ends_are_due_to_be_said() {
-        let dues = |end_at: &dyn Fn(u64) -> u64| dues(LogTail::to_record(), (60, None), end_at);
+        let dues = |end_at: &dyn Fn(u64) -> u64| dues(LogTail::to_record(), 60, None, end_at);
         assert_eq!(dues(&|_| 0), [0_u64; 0]);
         let once = dues(&|at_ms| at_ms.min(3000));
         assert_eq!(once.len(), 1, "{once:?}");

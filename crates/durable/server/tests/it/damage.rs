@@ -68,7 +68,7 @@ struct Told {
     moves: (Epoch, ReplicaNumber),
 }
 
-fn told(test_cluster: &TestCluster, table: &PersistentTable) -> Told {
+fn fault_reports(test_cluster: &TestCluster, table: &PersistentTable) -> Told {
     let view = farleaf_trial::fleet::view(&test_cluster.coordinator);
     let region = view.regions_of(table.id())[0].clone();
     let fault = |replica| view.report(region.region, replica)?.fault.clone();
@@ -90,16 +90,16 @@ fn wait_told(
 ) -> Told {
     let since = Instant::now();
     loop {
-        let told = told(test_cluster, table);
-        if is_so(&told) {
-            return told;
+        let reports = fault_reports(test_cluster, table);
+        if is_so(&reports) {
+            return reports;
         }
         let Told {
             primary,
             backups,
             left,
             moves,
-        } = told;
+        } = reports;
         let is_patient = since.elapsed() < Duration::from_mins(1);
         assert!(is_patient, "{primary:?} {backups:?} {left:?} {moves:?}");
         thread::sleep(Duration::from_millis(50));
@@ -136,9 +136,9 @@ fn trees_of_all_copies_are_damaged() {
     }
     let expected = ["of tree ", " is corrupted: ", "(byte ", "/trees)"];
     let is_told = |how: &str| expected.iter().all(|it| how.contains(it));
-    let before = wait_told(&test_cluster, &table, |told| {
+    let before = wait_told(&test_cluster, &table, |reports| {
         // A copy that left while two others were members is removed.
-        told.primary.as_deref().is_some_and(is_told) && !told.left.is_empty()
+        reports.primary.as_deref().is_some_and(is_told) && !reports.left.is_empty()
     });
     assert!(
         before.left.iter().all(|how| is_told(how)),
@@ -155,7 +155,7 @@ fn trees_of_all_copies_are_damaged() {
         thread::sleep(Duration::from_secs(1));
     }
     table.put(b"another", b"one").expect("put");
-    let after = told(&test_cluster, &table);
+    let after = fault_reports(&test_cluster, &table);
     let (epoch, next) = before.moves;
     // The master may have ordered the second of two backups meanwhile.
     assert_eq!(after.moves.0, epoch);
@@ -180,8 +180,10 @@ fn logs_of_all_copies_are_damaged() {
         flip(&data.join("log"), find_in_log(&data, &value_of(7)) + 2000);
     }
     let is_told = |how: &Option<String>| how.as_deref().is_some_and(|it| it.contains("corrupted"));
-    let before = wait_told(&test_cluster, &table, |told| {
-        is_told(&told.primary) && told.backups.len() == 2 && told.backups.iter().all(is_told)
+    let before = wait_told(&test_cluster, &table, |reports| {
+        is_told(&reports.primary)
+            && reports.backups.len() == 2
+            && reports.backups.iter().all(is_told)
     });
     for _ in 0..5 {
         is_served(
@@ -192,7 +194,7 @@ fn logs_of_all_copies_are_damaged() {
         thread::sleep(Duration::from_secs(1));
     }
     table.put(b"another", b"one").expect("put");
-    let after = told(&test_cluster, &table);
+    let after = fault_reports(&test_cluster, &table);
     assert_eq!((after.moves, after.backups.len()), (before.moves, 2));
     // If it were damaged elsewhere, it would have what is lost here, so it is not deleted.
     assert!(!after.left.is_empty(), "no copy is kept");
@@ -221,7 +223,7 @@ fn damage_before_a_flush_takes_no_region_away() {
     let log = data(&test_cluster, primary).join("log");
     let at = find_in_log(&data(&test_cluster, primary), &value_of(7)) + 2000;
     flip(&log, at);
-    wait_told(&test_cluster, &table, |told| told.primary.is_some());
+    wait_told(&test_cluster, &table, |reports| reports.primary.is_some());
     is_served(&table, &[key_of(7)], &["the log is corrupted at"]);
     test_cluster.start(other);
     test_cluster.wait_replicated(&table, 2);
@@ -263,14 +265,14 @@ fn an_only_log_is_damaged_before_it_is_opened() {
         assert!(since.elapsed() < Duration::from_secs(30), "it is not told");
         thread::sleep(Duration::from_millis(50));
     };
-    for told in [
+    for part in [
         "the log is corrupted at",
         "(byte ",
         &format!(" of {})", log.display()),
         "restore the directory from a copy, or a replica",
         "until then it is not read",
     ] {
-        assert!(how.contains(told), "no {told:?} in {how}");
+        assert!(how.contains(part), "no {part:?} in {how}");
     }
     test_cluster.stop(0);
     flip(&log, at);

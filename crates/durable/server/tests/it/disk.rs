@@ -49,7 +49,7 @@ impl Disk {
 
     /// Returns the function with which a server opens directories on this disk.
     pub(crate) fn opener(&self) -> OpenStorage {
-        let (disk, looked) = (self.clone(), self.clone());
+        let (disk, measured_disk) = (self.clone(), self.clone());
         OpenStorage::new(move |path| {
             let storage = FaultyStorage::new(Arc::new(DirectoryStorage::open(path)?));
             let mut shared = disk.shared();
@@ -60,7 +60,7 @@ impl Disk {
             Ok(Arc::new(storage))
         })
         .with_space(move |_| {
-            let is_full = matches!(looked.shared().fault, Some(Fault::Full { .. }));
+            let is_full = matches!(measured_disk.shared().fault, Some(Fault::Full { .. }));
             Ok(DiskSpace {
                 capacity_bytes: 1 << 40,
                 free_bytes: if is_full { 0 } else { 1 << 39 },

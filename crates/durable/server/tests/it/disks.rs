@@ -184,8 +184,8 @@ fn the_only_disk_is_full() {
                 }
             }
             let refused = refused.expect("no room is left");
-            for told in ["server 1 is full", "free space on it", "nothing was done"] {
-                assert!(refused.contains(told), "{refused}");
+            for part in ["server 1 is full", "free space on it", "nothing was done"] {
+                assert!(refused.contains(part), "{refused}");
             }
             assert!(
                 unknown.len() <= 1,
@@ -449,9 +449,9 @@ fn all_go_on_when_there_is_room() {
     test_cluster.start(index);
     test_cluster.start(MASTER);
     let names_all = |waits: &[String]| {
-        let told = |server| format!("free space on the disk of {server}, which is full");
+        let message = |server| format!("free space on the disk of {server}, which is full");
         let mut backups = before.backups.iter();
-        backups.all(|it| waits.concat().contains(&told(it.replica.server)))
+        backups.all(|it| waits.concat().contains(&message(it.replica.server)))
     };
     wait_until("it says what it waits for", || {
         names_all(&waits(&test_cluster))

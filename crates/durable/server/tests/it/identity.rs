@@ -40,9 +40,12 @@ fn a_handle_is_of_one_table() {
         other.delete(b"k").expect_err("it is another table's"),
     ];
     for error in errors {
-        let told = error.to_string();
-        assert!(matches!(error, ClientError::OtherTable { .. }), "{told}");
-        assert!(told.contains("nothing was written"), "{told}");
+        let error_text = error.to_string();
+        assert!(
+            matches!(error, ClientError::OtherTable { .. }),
+            "{error_text}"
+        );
+        assert!(error_text.contains("nothing was written"), "{error_text}");
     }
     assert_eq!(
         table.get(b"k").expect("it is served"),

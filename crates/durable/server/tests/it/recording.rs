@@ -70,10 +70,10 @@ impl Recorder {
         let clone = |it: &TcpStream| it.try_clone().expect("a descriptor is free");
         let (from, to) = (clone(&client), clone(&server));
         let (recorder, answered) = (self.clone(), Arc::clone(&recorded.answered));
-        thread::spawn(move || pump((from, to), &recorded.sent, |_| ()));
+        thread::spawn(move || pump(from, to, &recorded.sent, |_| ()));
         thread::spawn(move || {
             let note_ports = |bytes: &[u8]| recorder.note_ports(bytes);
-            pump((server, client), &answered, note_ports);
+            pump(server, client, &answered, note_ports);
         });
     }
 
@@ -88,7 +88,7 @@ impl Recorder {
     }
 }
 
-fn pump((mut from, mut to): (TcpStream, TcpStream), into: &Mutex<Vec<u8>>, look: impl Fn(&[u8])) {
+fn pump(mut from: TcpStream, mut to: TcpStream, into: &Mutex<Vec<u8>>, look: impl Fn(&[u8])) {
     let mut buffer = vec![0; 1 << 16];
     loop {
         match from.read(&mut buffer) {
@@ -284,9 +284,9 @@ impl farleaf_fabric::tcp::TcpService for NobodyRegisters {
 fn the_secret_of_servers_is_needed() {
     let server_secret = |text: &str| Secret::from_text(text).expect("long enough");
     let is_wrong = Arc::new(std::sync::atomic::AtomicBool::new(true));
-    let told = Arc::clone(&is_wrong);
+    let wrong_secret_flag = Arc::clone(&is_wrong);
     let mut test_cluster = TestCluster::with(2, move |index, options| {
-        let is_wrong = index == 1 && told.load(std::sync::atomic::Ordering::SeqCst);
+        let is_wrong = index == 1 && wrong_secret_flag.load(std::sync::atomic::Ordering::SeqCst);
         let text = if is_wrong {
             "the secret of nobody"
         } else {

@@ -220,19 +220,19 @@ fn a_copy_of_a_newer_program_is_waited_for() {
         test_cluster.start(index);
     }
     let since = std::time::Instant::now();
-    let told = loop {
+    let reasons = loop {
         let view = view(&test_cluster.coordinator);
         let plan =
             farleaf_cluster::plan::plan(&view, &farleaf_cluster::plan::PlanOptions::default());
-        let told = plan.waiting.iter().map(|it| it.what.clone());
-        let told = told.collect::<Vec<_>>().join("; ");
-        if told.contains("version 9") {
-            break told;
+        let reasons = plan.waiting.iter().map(|it| it.what.clone());
+        let reasons = reasons.collect::<Vec<_>>().join("; ");
+        if reasons.contains("version 9") {
+            break reasons;
         }
-        assert!(since.elapsed() < Duration::from_secs(30), "{told}");
+        assert!(since.elapsed() < Duration::from_secs(30), "{reasons}");
         std::thread::sleep(Duration::from_millis(50));
     };
-    assert!(told.contains(&first.server.to_string()), "{told}");
+    assert!(reasons.contains(&first.server.to_string()), "{reasons}");
     fs::write(replica.join("REPLICA"), note).expect("written");
     let index = first.server.0 as usize - 1;
     test_cluster.stop(index);

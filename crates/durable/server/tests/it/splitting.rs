@@ -85,7 +85,8 @@ fn again(act: impl Fn() -> Result<(), ClientError>) {
 fn write(
     table: PersistentTable,
     writer: usize,
-    (is_over, written): (&AtomicBool, &AtomicU64),
+    is_over: &AtomicBool,
+    written: &AtomicU64,
 ) -> BTreeMap<Vec<u8>, Vec<u8>> {
     let durability = if writer == 0 {
         Durability::Sync
@@ -131,7 +132,7 @@ fn regions_are_split_under_load() {
         let writers: Vec<_> = (0..3_usize)
             .map(|writer| {
                 let (table, is_over, written) = (table.clone(), &is_over, &written);
-                scope.spawn(move || write(table, writer, (is_over, written)))
+                scope.spawn(move || write(table, writer, is_over, written))
             })
             .collect();
         // Also if the following code panics: the writers would continue forever.

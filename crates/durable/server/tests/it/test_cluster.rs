@@ -71,7 +71,7 @@ impl TestCluster {
             .with_thread_names(true)
             .with_writer(std::io::stderr)
             .try_init();
-        admin::found(&coordinator).expect("a new cluster");
+        admin::create_cluster(&coordinator).expect("a new cluster");
         let mut test_cluster = Self {
             coordinator,
             scratch: tempfile::tempdir().expect("a scratch directory"),

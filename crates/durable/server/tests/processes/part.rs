@@ -17,7 +17,7 @@ pub(crate) const PART: &str = "part::play_a_server";
 
 /// Serves a coordinator at a free port of this address, and creates a cluster.
 pub(crate) fn serve(coordinator: &SharedCoordinator, host: [u8; 4]) -> (Server, ServerLaunchPlan) {
-    let cluster = admin::found(coordinator).expect("a new cluster");
+    let cluster = admin::create_cluster(coordinator).expect("a new cluster");
     let mut options = ListenOptions::at(SocketAddr::from((host, 0)));
     options.secret = Some(secret());
     options.membership = Membership::of(cluster.tag().expect("it has 128 bits"));

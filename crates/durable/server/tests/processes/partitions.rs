@@ -183,7 +183,7 @@ impl Stubborn {
             };
             let header = self.header;
             Request { header, body }.encode(&mut request);
-            let begun_ns = trial.history.now_ns();
+            let started_ns = trial.history.now_ns();
             let reply = connection.call(&request).expect("it is on this host");
             let ended_ns = Some(trial.history.now_ns());
             let mut reply = Reply::decode(reply).expect("a reply");
@@ -208,7 +208,7 @@ impl Stubborn {
             }
             let operation = Operation {
                 act,
-                begun_ns,
+                started_ns,
                 ended_ns,
             };
             trial.history.note(number, operation);

@@ -96,7 +96,7 @@ fn region_differences(
     let mut replicas: Vec<ReplicaDirectory> = Vec::new();
     let mut lines = Vec::new();
     for (member, directory) in region.members().zip(directories) {
-        match replica_in(directory, (region.region, member.number))? {
+        match replica_in(directory, region.region, member.number)? {
             Some(replica) => replicas.push(replica),
             None => lines.push(format!("{}: {} has no copy", region.region, member.server)),
         }

@@ -13,14 +13,11 @@
 
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-use serde::de::{DeserializeOwned, Error as _};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
 use crate::coordinator::{
-    Compare, CoordinatorError, Entry, Event, IDENTITY_KEYS, LeaseId, Revision, Snapshot,
-    Transaction, Write,
+    CoordinatorError, Entry, Event, IDENTITY_KEYS, LeaseId, Revision, Snapshot, Transaction,
 };
 
 /// First byte of requests to a coordinator and their replies, so that other services can share the
@@ -30,57 +27,12 @@ pub const COORDINATOR_TAG: u8 = b'C';
 /// Version of requests and replies; both sides must have the same.
 pub const MESSAGE_VERSION: u32 = 2;
 
-/// Bytes, as base64 in JSON.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Base64(Vec<u8>);
-
-impl Serialize for Base64 {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&STANDARD.encode(&self.0))
-    }
-}
-
-impl<'de> Deserialize<'de> for Base64 {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        STANDARD.decode(text).map(Self).map_err(D::Error::custom)
-    }
-}
-
-/// A key: key, value, created, modified, lease.
-type EntryImage = (String, Base64, Revision, Revision, Option<LeaseId>);
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum CompareImage {
-    Created(String, Revision),
-    Modified(String, Revision),
-    Holds(String, Base64),
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum WriteImage {
-    Put(String, Base64, Option<LeaseId>),
-    Delete(String),
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum EventImage {
-    Put(EntryImage),
-    Delete(String, Revision),
-}
-
 /// A request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub(super) enum CoordinatorRequest {
     Range(String),
-    Transact {
-        compares: Vec<CompareImage>,
-        writes: Vec<WriteImage>,
-    },
+    Transact(Transaction),
     Grant(Duration),
     KeepAlive(LeaseId),
     Revoke(LeaseId),
@@ -96,12 +48,7 @@ pub(super) enum CoordinatorRequest {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub(super) enum CoordinatorReply {
-    Range {
-        revision: Revision,
-        entries: Vec<EntryImage>,
-        /// Records of the coordinator's identity.
-        identity: Vec<EntryImage>,
-    },
+    Range(Snapshot),
     Committed(Revision),
     Refused,
     LeaseGone,
@@ -109,7 +56,7 @@ pub(super) enum CoordinatorReply {
     Alive(Duration),
     Gone,
     Revoked,
-    Changes(Vec<EventImage>),
+    Changes(Vec<Event>),
     Failed(CoordinatorFailure),
 }
 
@@ -179,133 +126,42 @@ impl CoordinatorRequest {
     pub(super) fn is_change(&self) -> bool {
         match self {
             Self::Range(_) | Self::Changes { .. } => false,
-            Self::Transact { .. } | Self::Grant(_) | Self::KeepAlive(_) | Self::Revoke(_) => true,
-        }
-    }
-
-    pub(super) fn transact(transaction: &Transaction) -> Self {
-        let compares = transaction.compares.iter().map(|it| match it {
-            Compare::Created(key, at) => CompareImage::Created(key.clone(), *at),
-            Compare::Modified(key, at) => CompareImage::Modified(key.clone(), *at),
-            Compare::Holds(key, value) => CompareImage::Holds(key.clone(), Base64(value.clone())),
-        });
-        let writes = transaction.writes.iter().map(|it| match it {
-            Write::Put { key, value, lease } => {
-                WriteImage::Put(key.clone(), Base64(value.clone()), *lease)
-            }
-            Write::Delete { key } => WriteImage::Delete(key.clone()),
-        });
-        Self::Transact {
-            compares: compares.collect(),
-            writes: writes.collect(),
+            Self::Transact(_) | Self::Grant(_) | Self::KeepAlive(_) | Self::Revoke(_) => true,
         }
     }
 }
 
-/// Creates a transaction from its parts.
-pub(super) fn transaction(compares: Vec<CompareImage>, writes: Vec<WriteImage>) -> Transaction {
-    let compares = compares.into_iter().map(|it| match it {
-        CompareImage::Created(key, at) => Compare::Created(key, at),
-        CompareImage::Modified(key, at) => Compare::Modified(key, at),
-        CompareImage::Holds(key, Base64(value)) => Compare::Holds(key, value),
-    });
-    let writes = writes.into_iter().map(|it| match it {
-        WriteImage::Put(key, Base64(value), lease) => Write::Put { key, value, lease },
-        WriteImage::Delete(key) => Write::Delete { key },
-    });
-    Transaction {
-        compares: compares.collect(),
-        writes: writes.collect(),
-    }
-}
-
-fn entry_image(entry: Entry) -> EntryImage {
-    let Entry {
-        key,
-        value,
-        create_revision,
-        mod_revision,
-        lease,
-    } = entry;
-    (key, Base64(value), create_revision, mod_revision, lease)
-}
-
-fn entry(image: EntryImage) -> Entry {
-    let (key, Base64(value), create_revision, mod_revision, lease) = image;
-    Entry {
-        key,
-        value,
-        create_revision,
-        mod_revision,
-        lease,
-    }
-}
-
-impl From<Snapshot> for CoordinatorReply {
-    fn from(snapshot: Snapshot) -> Self {
-        Self::Range {
-            revision: snapshot.revision,
-            entries: snapshot.entries.into_iter().map(entry_image).collect(),
-            identity: snapshot.identity.into_iter().map(entry_image).collect(),
-        }
-    }
-}
-
-/// Returns the snapshot of a prefix in a reply, or why it is invalid.
-pub(super) fn snapshot(
-    prefix: &str,
-    revision: Revision,
-    (entries, identity): (Vec<EntryImage>, Vec<EntryImage>),
-) -> Result<Snapshot, String> {
-    let entries: Vec<Entry> = entries.into_iter().map(entry).collect();
-    let identity: Vec<Entry> = identity.into_iter().map(entry).collect();
-    let are_in_order = |entries: &[Entry]| entries.is_sorted_by(|a, b| a.key < b.key);
-    let is_then = |it: &Entry| it.create_revision <= it.mod_revision && it.mod_revision <= revision;
-    let is_asked = |it: &Entry| it.key.starts_with(prefix);
-    let presents = |it: &Entry| IDENTITY_KEYS.contains(&it.key.as_str());
-    if !are_in_order(&entries) || !entries.iter().all(|it| is_then(it) && is_asked(it)) {
-        return Err(format!("not a range of keys with prefix '{prefix}'"));
-    }
-    if !are_in_order(&identity) || !identity.iter().all(|it| is_then(it) && presents(it)) {
-        return Err("invalid identity keys".to_owned());
-    }
-    Ok(Snapshot {
+/// Checks the snapshot of a prefix in a reply. The error says why it is invalid.
+pub(super) fn check_snapshot(prefix: &str, snapshot: &Snapshot) -> Result<(), String> {
+    let Snapshot {
         revision,
         entries,
         identity,
-    })
-}
-
-impl From<Vec<Event>> for CoordinatorReply {
-    fn from(events: Vec<Event>) -> Self {
-        let images = events.into_iter().map(|event| match event {
-            Event::Put(entry) => EventImage::Put(entry_image(entry)),
-            Event::Delete { key, revision } => EventImage::Delete(key, revision),
-        });
-        Self::Changes(images.collect())
+    } = snapshot;
+    let are_in_order = |entries: &[Entry]| entries.is_sorted_by(|a, b| a.key < b.key);
+    let is_then =
+        |it: &Entry| it.create_revision <= it.mod_revision && it.mod_revision <= *revision;
+    let is_requested = |it: &Entry| it.key.starts_with(prefix);
+    let presents = |it: &Entry| IDENTITY_KEYS.contains(&it.key.as_str());
+    if !are_in_order(entries) || !entries.iter().all(|it| is_then(it) && is_requested(it)) {
+        return Err(format!("not a range of keys with prefix '{prefix}'"));
     }
+    if !are_in_order(identity) || !identity.iter().all(|it| is_then(it) && presents(it)) {
+        return Err("invalid identity keys".to_owned());
+    }
+    Ok(())
 }
 
-/// Returns the changes of a prefix after a revision in a reply, or why they are invalid.
-pub(super) fn events(
-    prefix: &str,
-    after: Revision,
-    images: Vec<EventImage>,
-) -> Result<Vec<Event>, String> {
-    let events = images.into_iter().map(|image| match image {
-        EventImage::Put(image) => Event::Put(entry(image)),
-        EventImage::Delete(key, revision) => Event::Delete { key, revision },
-    });
-    let events: Vec<Event> = events.collect();
+/// Checks the changes of a prefix after a revision in a reply. The error says why they are invalid.
+pub(super) fn check_events(prefix: &str, after: Revision, events: &[Event]) -> Result<(), String> {
     let is_in_order = events.is_sorted_by_key(Event::revision);
     let is_behind = events.first().is_none_or(|it| it.revision() > after);
     if is_in_order && is_behind && events.iter().all(|it| it.key().starts_with(prefix)) {
-        Ok(events)
-    } else {
-        Err(format!(
-            "changes out of order, without prefix '{prefix}', or not after {after}"
-        ))
+        return Ok(());
     }
+    Err(format!(
+        "changes out of order, without prefix '{prefix}', or not after {after}"
+    ))
 }
 
 impl CoordinatorFailure {
@@ -350,6 +206,7 @@ impl CoordinatorFailure {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::coordinator::Compare;
 
     fn encoded(message: &impl Serialize) -> String {
         let mut bytes = Vec::new();
@@ -379,7 +236,7 @@ mod tests {
                 r#"{"range":"p/"}"#,
             ),
             (
-                CoordinatorRequest::transact(&every),
+                CoordinatorRequest::Transact(every),
                 concat!(
                     r#"{"transact":{"compares":[{"created":["a",2]},{"modified":["b",0]},"#,
                     r#"{"holds":["c","AQ=="]}],"#,
@@ -409,12 +266,6 @@ mod tests {
             assert_eq!(encoded(&request), text);
             assert_eq!(decode(text.as_bytes()), Ok(request));
         }
-        let CoordinatorRequest::Transact { compares, writes } =
-            CoordinatorRequest::transact(&every)
-        else {
-            panic!("it is one")
-        };
-        assert_eq!(transaction(compares, writes), every);
     }
 
     /// Replies have these bytes, so that processes of one version understand each other.
@@ -436,14 +287,11 @@ mod tests {
                 ..held.clone()
             }],
         };
-        let gone = Event::Delete {
-            key: "p/b".to_owned(),
-            revision: Revision(6),
-        };
+        let gone = Event::Delete("p/b".to_owned(), Revision(6));
         let failed = |failure| CoordinatorReply::Failed(failure);
         let cases = [
             (
-                range.into(),
+                CoordinatorReply::Range(range),
                 concat!(
                     r#"{"range":{"revision":8,"entries":[["p/a","AQIDBA==",3,5,7]],"#,
                     r#""identity":[["cluster","AQIDBA==",3,5,null]]}}"#
@@ -466,7 +314,7 @@ mod tests {
             (CoordinatorReply::Gone, r#""gone""#),
             (CoordinatorReply::Revoked, r#""revoked""#),
             (
-                vec![Event::Put(held), gone].into(),
+                CoordinatorReply::Changes(vec![Event::Put(held), gone]),
                 r#"{"changes":[{"put":["p/a","AQIDBA==",3,5,7]},{"delete":["p/b",6]}]}"#,
             ),
             (

@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 
 use farleaf_wire::{ClusterTag, ConnectOptions, Connection, Membership, WireError};
 
-use super::message::{CoordinatorReply, CoordinatorRequest, decode, encode, events, snapshot};
+use super::message::{
+    CoordinatorReply, CoordinatorRequest, check_events, check_snapshot, decode, encode,
+};
 use super::service::POLL_TIME_MAX;
 use crate::coordinator::{
     Coordinator, CoordinatorError, Event, KeepAlive, LeaseId, Revision, Snapshot, Transaction,
@@ -144,6 +146,10 @@ impl RemoteShared {
         CoordinatorError::Unavailable { name, how }
     }
 
+    fn invalid_reply(&self, what: &str) -> CoordinatorError {
+        self.unavailable(format!("invalid reply: {what}"))
+    }
+
     fn idle(&self) -> MutexGuard<'_, Vec<Connection>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -151,10 +157,10 @@ impl RemoteShared {
     /// Returns an idle connection that is not known to be broken, or a new one.
     fn connection(&self) -> Result<Connection, WireError> {
         loop {
-            let kept = self.idle().pop();
+            let idle = self.idle().pop();
             let expected = self.options.membership.cluster();
             let is_expected = |it: &Connection| expected.is_none() || it.cluster() == expected;
-            match kept {
+            match idle {
                 Some(it) if is_expected(&it) && it.is_usable() => return Ok(it),
                 Some(_) => {}
                 None => return Connection::connect(&self.address, &self.options),
@@ -171,13 +177,13 @@ impl RemoteShared {
 
     /// Sends a request and returns its reply. Never retries.
     fn ask(&self, request: &CoordinatorRequest) -> Result<CoordinatorReply, CoordinatorError> {
-        let asked = self.connection().map_err(NoReply::from);
-        let asked = asked.and_then(|mut connection| {
+        let answered = self.connection().map_err(NoReply::from);
+        let answered = answered.and_then(|mut connection| {
             let reply = ask(&mut connection, request, self.options.answer_timeout)?;
             self.put_back(connection);
             Ok(reply)
         });
-        match asked {
+        match answered {
             Ok(CoordinatorReply::Failed(failure)) => Err(failure.into_error(self.name())),
             Ok(reply) => Ok(reply),
             Err(NoReply {
@@ -260,26 +266,20 @@ impl Coordinator for RemoteCoordinator {
         let shared = &*self.shared;
         let before = shared.seen();
         let request = CoordinatorRequest::Range(prefix.to_owned());
-        let CoordinatorReply::Range {
-            revision,
-            entries,
-            identity,
-        } = shared.ask(&request)?
-        else {
+        let CoordinatorReply::Range(snapshot) = shared.ask(&request)? else {
             return Err(shared.unexpected(&request));
         };
-        let read = snapshot(prefix, revision, (entries, identity));
-        let read = read.map_err(|what| shared.unavailable(format!("invalid reply: {what}")))?;
-        let checked = shared.check_range(before, &read);
+        check_snapshot(prefix, &snapshot).map_err(|what| shared.invalid_reply(&what))?;
+        let checked = shared.check_range(before, &snapshot);
         checked.map_err(|how| shared.unavailable(how))?;
-        Ok(read)
+        Ok(snapshot)
     }
 
     fn transact(&self, transaction: &Transaction) -> Result<TransactionOutcome, CoordinatorError> {
         transaction.check()?;
         let shared = &*self.shared;
         let before = shared.seen();
-        let request = CoordinatorRequest::transact(transaction);
+        let request = CoordinatorRequest::Transact(transaction.clone());
         match shared.ask(&request)? {
             CoordinatorReply::Committed(revision) => match shared.check(before, revision) {
                 Ok(()) => Ok(TransactionOutcome::Committed(revision)),
@@ -357,18 +357,18 @@ impl RemoteWatch {
         };
         let time = shared.options.answer_timeout.saturating_add(wait);
         let reply = ask(&mut self.connection, &request, time);
-        let images = match reply.map_err(|error| shared.unavailable(error.how))? {
-            CoordinatorReply::Changes(images) => images,
+        let events = match reply.map_err(|error| shared.unavailable(error.how))? {
+            CoordinatorReply::Changes(events) => events,
             CoordinatorReply::Failed(failure) => return Err(failure.into_error(shared.name())),
             _ => return Err(shared.unexpected(&request)),
         };
-        let told = events(&self.prefix, self.after, images);
-        let told = told.map_err(|what| shared.unavailable(format!("invalid reply: {what}")))?;
-        if let Some(last) = told.last() {
+        let checked = check_events(&self.prefix, self.after, &events);
+        checked.map_err(|what| shared.invalid_reply(&what))?;
+        if let Some(last) = events.last() {
             self.after = last.revision();
             shared.seen.fetch_max(self.after.0, Ordering::Relaxed);
         }
-        Ok(told)
+        Ok(events)
     }
 }
 
@@ -377,9 +377,9 @@ impl Watch for RemoteWatch {
         let start = Instant::now();
         loop {
             let left = timeout.saturating_sub(start.elapsed());
-            let told = self.poll(left.min(POLL_TIME_MAX))?;
-            if !told.is_empty() || start.elapsed() >= timeout {
-                return Ok(told);
+            let events = self.poll(left.min(POLL_TIME_MAX))?;
+            if !events.is_empty() || start.elapsed() >= timeout {
+                return Ok(events);
             }
         }
     }

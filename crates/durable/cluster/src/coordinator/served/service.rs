@@ -4,9 +4,7 @@ use std::time::Duration;
 
 use farleaf_wire::{FRAME_SIZE_BYTES_MAX, Service};
 
-use super::message::{
-    CoordinatorFailure, CoordinatorReply, CoordinatorRequest, decode, encode, transaction,
-};
+use super::message::{CoordinatorFailure, CoordinatorReply, CoordinatorRequest, decode, encode};
 use crate::coordinator::{Coordinator, CoordinatorError, Event, KeepAlive, TransactionOutcome};
 
 /// Longest wait of a request for changes, so that the server can stop.
@@ -65,8 +63,7 @@ impl<C: Coordinator> CoordinatorService<C> {
             }
         };
         let is_change = request.is_change();
-        let done = self.act(request);
-        done.unwrap_or_else(|error| {
+        self.act(request).unwrap_or_else(|error| {
             CoordinatorReply::Failed(CoordinatorFailure::new(error, is_change))
         })
     }
@@ -74,9 +71,11 @@ impl<C: Coordinator> CoordinatorService<C> {
     fn act(&self, request: CoordinatorRequest) -> Result<CoordinatorReply, CoordinatorError> {
         let coordinator = &self.coordinator;
         Ok(match request {
-            CoordinatorRequest::Range(prefix) => coordinator.range(&prefix)?.into(),
-            CoordinatorRequest::Transact { compares, writes } => {
-                match coordinator.transact(&transaction(compares, writes))? {
+            CoordinatorRequest::Range(prefix) => {
+                CoordinatorReply::Range(coordinator.range(&prefix)?)
+            }
+            CoordinatorRequest::Transact(transaction) => {
+                match coordinator.transact(&transaction)? {
                     TransactionOutcome::Committed(revision) => {
                         CoordinatorReply::Committed(revision)
                     }
@@ -104,7 +103,7 @@ impl<C: Coordinator> CoordinatorService<C> {
                 let mut watch = coordinator.watch(&prefix, after)?;
                 let mut events = watch.next(wait.min(POLL_TIME_MAX))?;
                 events.truncate(whole_revisions(&events));
-                events.into()
+                CoordinatorReply::Changes(events)
             }
         })
     }

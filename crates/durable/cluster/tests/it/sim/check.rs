@@ -275,7 +275,7 @@ fn trace(event: &Event) {
             let value = String::from_utf8_lossy(&entry.value);
             eprintln!("{} {} {value}", entry.mod_revision, entry.key);
         }
-        Event::Delete { key, revision } => eprintln!("{revision} {key} is gone"),
+        Event::Delete(key, revision) => eprintln!("{revision} {key} is gone"),
     }
 }
 

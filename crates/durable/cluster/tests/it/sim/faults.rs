@@ -10,7 +10,7 @@ use farleaf_cluster::agent::Agent;
 use farleaf_cluster::coordinator::{Coordinator as _, Embedded};
 use farleaf_cluster::ids::ServerId;
 use farleaf_cluster::record::region::Key;
-use farleaf_cluster::record::room::LOW_SIZE_BYTES_MIN;
+use farleaf_cluster::record::space::LOW_SIZE_BYTES_MIN;
 use farleaf_cluster::record::start::start_key;
 use farleaf_cluster::record::{AdminRequestKind, Replica, START_PREFIX};
 use farleaf_cluster::starts;
@@ -237,7 +237,7 @@ impl World {
             (0, Some(copied)) => copied.copy(Arc::new(clock)),
             (which, _) => {
                 let other = Embedded::in_memory(Arc::new(clock));
-                admin::found(&other).expect("it is empty");
+                admin::create_cluster(&other).expect("it is empty");
                 if which == 1 {
                     let keys: Vec<_> = (1..40).map(|byte| Key(vec![byte])).collect();
                     admin::create_table(&other, "t", 3, &keys).expect("it can be made");

@@ -312,7 +312,8 @@ impl RegionHost for SimHost {
 
     fn discard_copy(
         &mut self,
-        (region, replica): (RegionId, ReplicaNumber),
+        region: RegionId,
+        replica: ReplicaNumber,
         _: Option<TableIncarnation>,
     ) {
         self.with(|server| {

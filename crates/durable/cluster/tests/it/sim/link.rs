@@ -235,17 +235,17 @@ impl Watch for LaggingWatch {
             self.coming
                 .push_back((now + link_faults.watch_delay, event));
         }
-        let mut told: Vec<Event> = Vec::new();
+        let mut events: Vec<Event> = Vec::new();
         while let Some((at, event)) = self.coming.front() {
             // Changes of one revision are returned together.
-            let is_same = told
+            let is_same = events
                 .last()
                 .is_some_and(|it| it.revision() == event.revision());
             if *at > now && !is_same {
                 break;
             }
-            told.extend(self.coming.pop_front().map(|(_, event)| event));
+            events.extend(self.coming.pop_front().map(|(_, event)| event));
         }
-        Ok(told)
+        Ok(events)
     }
 }

@@ -330,7 +330,8 @@ impl SimServers {
     pub(crate) fn execute(
         &mut self,
         server: ServerId,
-        (region, epoch): (RegionId, Epoch),
+        region: RegionId,
+        epoch: Epoch,
         key: u8,
         write: Option<(u64, bool)>,
     ) -> Answer {

@@ -163,7 +163,7 @@ impl World {
         let clock = time.clock(rates[0]);
         let embedded = Embedded::in_memory(Arc::new(clock));
         let clocks: Vec<_> = rates[1..].iter().map(|rate| time.clock(*rate)).collect();
-        let cluster = admin::found(&embedded).expect("it is empty");
+        let cluster = admin::create_cluster(&embedded).expect("it is empty");
         starts::begin_start(&embedded).expect("nobody else starts it");
         let split_keys = [Key(vec![5]), Key(vec![11])];
         let split_keys = &split_keys[..random.index(3)];
@@ -491,7 +491,8 @@ impl World {
         let floor = self.checker.floor(key);
         let answer = self.sim_servers.lock().expect("one thread").execute(
             route.server,
-            (route.region, route.epoch),
+            route.region,
+            route.epoch,
             key,
             write,
         );

@@ -85,7 +85,7 @@ fn a_region_is_split() {
 
 /// A request during another change is refused, and the reason describes that change.
 #[test]
-fn a_wish_during_a_split_is_told_of_it() {
+fn a_request_during_a_split_is_told_of_it() {
     let mut scenario = Scenario::new(3);
     let table = scenario.table(2, &[]);
     scenario.settle();
@@ -101,8 +101,8 @@ fn a_wish_during_a_split_is_told_of_it() {
     let second = admin::admin_request(&coordinator, split(b"s")).expect("it works");
     scenario.master.tick(Duration::ZERO).expect("it is there");
     let answer = refusal(admin::answer(&coordinator, second).expect("it works"));
-    let told = "another change is in progress: it is being split at \"m\" into region 2";
-    assert_eq!(answer, told);
+    let expected = "another change is in progress: it is being split at \"m\" into region 2";
+    assert_eq!(answer, expected);
 }
 
 /// Impossible requests are refused with the reason.

@@ -317,19 +317,22 @@ fn a_number_that_another_server_has_is_told() {
         )
     };
     let (mut taken, mut restarted) = (second(&scenario, "host:2"), second(&scenario, "host:3"));
-    let mut told = None;
+    let mut error_text = None;
     for _ in 0..200 {
         scenario.go_on(Duration::from_millis(50));
         if let Err(error) = taken.tick(Duration::ZERO) {
-            told = Some(error.to_string());
+            error_text = Some(error.to_string());
             break;
         }
     }
-    let told = told.expect("it does not wait for ever");
-    assert!(told.contains("another server 1 is registered"), "{told}");
+    let error_text = error_text.expect("it does not wait for ever");
     assert!(
-        told.contains("at host:1") && told.contains("--number"),
-        "{told}"
+        error_text.contains("another server 1 is registered"),
+        "{error_text}"
+    );
+    assert!(
+        error_text.contains("at host:1") && error_text.contains("--number"),
+        "{error_text}"
     );
     assert!(taken.life().is_none());
     // The former life of the other one ends meanwhile.

@@ -73,7 +73,7 @@ impl Scenario {
     }
 
     fn on(coordinator: Embedded, clock: ManualClock, server_count: u64) -> Self {
-        let cluster = admin::found(&coordinator).expect("it is empty");
+        let cluster = admin::create_cluster(&coordinator).expect("it is empty");
         let mut scenario = Self {
             master: master(&coordinator, &clock, "first"),
             clock,
@@ -197,7 +197,7 @@ impl Scenario {
     fn execute(&mut self, route: &Route, key: u8, write: Option<u64>) -> Answer {
         let mut sim_servers = self.sim_servers.lock().expect("one thread");
         let write = write.map(|value| (value, true));
-        sim_servers.execute(route.server, (route.region, route.epoch), key, write)
+        sim_servers.execute(route.server, route.region, route.epoch, key, write)
     }
 }
 

@@ -166,8 +166,8 @@ fn a_region_whose_copies_are_all_damaged_waits() {
     let waiting = &scenario.master.waiting()[0].what;
     for replica in record.replicas() {
         let whose = format!("that of {}, which is corrupted: it is torn", replica.server);
-        let told = format!("a complete copy to replace {whose}");
-        assert!(waiting.contains(&told), "{waiting}");
+        let expected = format!("a complete copy to replace {whose}");
+        assert!(waiting.contains(&expected), "{waiting}");
     }
     assert_eq!(scenario.region(table), record);
     let sim_servers = scenario.sim_servers.lock().expect("one thread");
@@ -188,8 +188,8 @@ fn a_server_that_is_back_without_its_copy_is_told() {
     start_all(&mut scenario, &record);
     scenario.settle();
     let waiting = scenario.master.waiting()[0].what.clone();
-    let told = format!("the copy of {lost}, which is back without it");
-    assert!(waiting.contains(&told), "{waiting}");
+    let expected = format!("the copy of {lost}, which is back without it");
+    assert!(waiting.contains(&expected), "{waiting}");
     let (region, other) = (record.region, record.backups[0].replica.server);
     let give_up = |servers: Vec<ServerId>| AdminRequestKind::GiveUp {
         table,
@@ -197,7 +197,7 @@ fn a_server_that_is_back_without_its_copy_is_told() {
         servers,
     };
     let refused = refusal(scenario.admin_request(give_up(vec![other])));
-    assert!(refused.contains(&told), "{refused}");
+    assert!(refused.contains(&expected), "{refused}");
     scenario.admin_request(give_up(vec![lost]));
     scenario.settle();
     is_read(&mut scenario, table);

@@ -92,14 +92,14 @@ fn a_refusal_is_recorded_again() {
     }
     seen.nonce = start;
     let mut behind = agent(&scenario, seen);
-    for kept in [None, Some(seen)] {
-        behind.note_kept(kept);
+    for recorded_start in [None, Some(seen)] {
+        behind.note_recorded_start(recorded_start);
         tick(&scenario, &mut behind);
         assert!(!is_recorded(&scenario));
     }
-    let kept = behind.seen();
-    assert!(kept.is_some_and(|kept| kept.is_cut));
-    behind.note_kept(kept);
+    let seen_start = behind.seen();
+    assert!(seen_start.is_some_and(|it| it.is_cut));
+    behind.note_recorded_start(seen_start);
     tick(&scenario, &mut behind);
     assert!(is_recorded(&scenario));
 }
@@ -128,7 +128,7 @@ fn a_server_begins_anew_when_a_loss_was_accepted() {
         for _ in 0..time_ms / 50 {
             scenario.clock.advance(Duration::from_millis(50));
             last = agent.tick(Duration::ZERO);
-            agent.note_kept(agent.seen());
+            agent.note_recorded_start(agent.seen());
         }
         (last, agent.life(), agent.seen())
     };

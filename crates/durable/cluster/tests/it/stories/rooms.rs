@@ -5,7 +5,7 @@ use std::time::Duration;
 use farleaf_cluster::client::MapCache;
 use farleaf_cluster::ids::{ServerId, TableId};
 use farleaf_cluster::plan::Action;
-use farleaf_cluster::record::room::LOW_SIZE_BYTES_MIN;
+use farleaf_cluster::record::space::LOW_SIZE_BYTES_MIN;
 use farleaf_cluster::record::{AdminRequestKind, SpaceState};
 
 use super::{Scenario, found, refusal, servers};
@@ -215,9 +215,9 @@ fn all_break_for_want_of_room(is_one_started_again: bool) {
     for (index, server) in [primary.server].into_iter().chain(backups).enumerate() {
         assert_eq!(scenario.region(table), before, "all are waited for");
         let waits = scenario.waits().concat();
-        let told = format!("free space on the disk of {server}, which is full");
+        let expected = format!("free space on the disk of {server}, which is full");
         let is_back = is_one_started_again && index == 0;
-        assert_eq!(waits.contains(&told), !is_back, "{waits}");
+        assert_eq!(waits.contains(&expected), !is_back, "{waits}");
         let mut sim_servers = scenario.sim_servers.lock().expect("one thread");
         sim_servers.server(server).make_space();
         drop(sim_servers);
@@ -303,9 +303,9 @@ fn who_broke_for_another_reason_is_waited_for() {
     sim_servers.server(primary).make_space();
     drop(sim_servers);
     scenario.settle();
-    let told = format!("{backup} to be repaired and restarted");
+    let expected = format!("{backup} to be repaired and restarted");
     let waits = scenario.waits().concat();
-    assert!(waits.contains(&told), "{waits}");
+    assert!(waits.contains(&expected), "{waits}");
     scenario.crash(backup);
     scenario.start(backup);
     scenario.settle();

@@ -45,7 +45,7 @@ fn what_was_moved_stays_until_a_tree_leads_there() {
     let entries = TreeEntries::new(Arc::clone(trees[0].tree())).expect("read");
     let log = Arc::clone(&core.log);
     let merge = Merge::new(vec![entries], Deletes::Keep, log).expect("read");
-    let mut collect = CollectingEntries::new(core, (merge, Deletes::Omit), dead).expect("moved");
+    let mut collect = CollectingEntries::new(core, merge, Deletes::Omit, dead).expect("moved");
     let moved = collect.entry().expect("the first one").position;
     assert_eq!(collect.record_size_bytes(), 12 + 4 + 9_000);
     assert!(collect.end() > Some(moved));

@@ -11,7 +11,7 @@ use crate::tree::{mix, random_numbers};
 
 /// Writes while the disk may be full. The write succeeds, fails only for lack of space, or is
 /// appended without becoming durable, which a get reveals.
-fn write(engine: &Engine, history: &mut History, (number, context): (u64, &str)) -> bool {
+fn write(engine: &Engine, history: &mut History, number: u64, context: &str) -> bool {
     let key = key_of(number >> 20, KEY_COUNT);
     let size_bytes = match number >> 8 & 31 {
         0 | 1 => 700_000,
@@ -69,7 +69,7 @@ fn live(engine: &Engine, faulty: &FaultyStorage, seed: u64) -> (History, [u64; 2
                 }
             }
             _ => {
-                let is_done = write(engine, &mut history, (number >> 3, &context));
+                let is_done = write(engine, &mut history, number >> 3, &context);
                 counts[usize::from(is_done)] += 1;
             }
         }

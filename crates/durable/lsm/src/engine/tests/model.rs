@@ -30,7 +30,7 @@ fn as_bound((key, kind): &(Vec<u8>, u64)) -> Bound<&[u8]> {
 }
 
 /// Asserts that scans of a range in both directions equal the model.
-fn assert_range(snapshot: &Snapshot, model: &Model, (one, other): (u64, u64)) {
+fn assert_range(snapshot: &Snapshot, model: &Model, one: u64, other: u64) {
     let mut bounds = [bound(one), bound(other)];
     bounds.sort();
     let range = (as_bound(&bounds[0]), as_bound(&bounds[1]));
@@ -95,7 +95,7 @@ fn it_is_what_a_map_is() {
                     let found = snapshot.get(&key).expect("read");
                     assert!(found == then.get(&key).cloned());
                 }
-                60 => assert_range(&engine.snapshot(), &model, (next(), next())),
+                60 => assert_range(&engine.snapshot(), &model, next(), next()),
                 61 => assert!(engine.get(&key).expect("read") == model.get(&key).cloned()),
                 62 if step % 11 == 0 => engine.merge_all().expect("merged"),
                 63 if step % 5 == 0 => {

@@ -150,13 +150,13 @@ fn a_tree_that_is_cut_is_told_with_its_place() {
     for size_bytes in [0, 4096] {
         file.set_size(size_bytes).expect("cut");
         let refused = open(&storage).expect_err("it is damaged").to_string();
-        for told in [
+        for part in [
             "of tree 1 is corrupted",
             "(byte ",
             " of memory/trees)",
             "restore",
         ] {
-            assert!(refused.contains(told), "no {told:?} in {refused}");
+            assert!(refused.contains(part), "no {part:?} in {refused}");
         }
         file.write_at(&bytes, 0).expect("written");
         let engine = open(&storage).expect("whole");

@@ -22,20 +22,21 @@ fn new_trees_are_told_without_a_read() {
         let (mut kept_count, mut buffer) = (0, Vec::new());
         for (_, tree) in edits.iter().filter_map(|edit| edit.added.as_ref()) {
             let on_device = SharedTree::new(
-                (Arc::clone(tree.live()), Arc::clone(tree.device())),
+                Arc::clone(tree.live()),
+                Arc::clone(tree.device()),
                 Vec::new(),
             );
             for index in 0..tree.segment_count() {
                 let before = read();
-                let told = tree
+                let expected = tree
                     .read_segment(index, &mut buffer)
                     .expect("told")
                     .to_vec();
                 kept_count += usize::from(read() == before);
                 let before = read();
                 let there = on_device.read_segment(index, &mut buffer);
-                assert!(there.expect("read") == told, "segment {index}");
-                assert!(read() >= before + told.len() as u64);
+                assert!(there.expect("read") == expected, "segment {index}");
+                assert!(read() >= before + expected.len() as u64);
             }
         }
         assert!(kept_count > 0, "the first tree of each round is kept");

@@ -166,8 +166,7 @@ impl FollowedEngine {
         for (number, end) in &base.log {
             self.engine.log().read_raw(number.start(), &mut buffer)?;
             let counted = &buffer[..extents.size_of(*number, *end, &buffer)];
-            let offer = (counted.len() as u32, PieceSum::of(counted));
-            if filling.take_log((*number, *end), offer)? {
+            if filling.take_log(*number, *end, counted.len() as u32, PieceSum::of(counted))? {
                 filled.taken_count += 1;
                 continue;
             }
@@ -177,15 +176,19 @@ impl FollowedEngine {
         for (level, tree) in &base.trees {
             for index in 0..tree.segment_count() {
                 let blocks = tree.read_segment(index, &mut buffer)?;
-                let offer = (blocks.len() as u32, PieceSum::of(blocks));
-                if filling.take_tree_segment((tree.id(), index), offer)? {
+                if filling.take_tree_segment(
+                    tree.id(),
+                    index,
+                    blocks.len() as u32,
+                    PieceSum::of(blocks),
+                )? {
                     filled.taken_count += 1;
                     continue;
                 }
                 filled.sent_trees.push((tree.id(), index));
                 filling.put_tree_segment(tree.id(), index, blocks)?;
             }
-            filling.put_tree(*level, (tree.id(), tree.shape()))?;
+            filling.put_tree(*level, tree.id(), tree.shape())?;
         }
         self.follower = Some(filling.finish(BaseManifest {
             next_log: base.next_log,

@@ -30,11 +30,11 @@ struct Logs {
     random: Box<dyn Iterator<Item = u64>>,
     pieces: Pieces,
     record_count: u64,
-    no_room_count: u64,
+    full_disk_count: u64,
 }
 
 impl Logs {
-    fn new(seed: u64, (index, write_fault): (IndexKind, WriteFault), pieces: Pieces) -> Self {
+    fn new(seed: u64, index: IndexKind, write_fault: WriteFault, pieces: Pieces) -> Self {
         let from = CrashStorage::new(seed);
         let to = FaultyStorage::new(Arc::new(CrashStorage::new(seed + 1)));
         let mut pair = FollowedEngine::new(&from);
@@ -51,7 +51,7 @@ impl Logs {
             random: Box::new(random_numbers(seed)),
             pieces,
             record_count: 0,
-            no_room_count: 0,
+            full_disk_count: 0,
         }
     }
 
@@ -109,7 +109,7 @@ impl Logs {
             let fault = self.to.set(Fault::Full { after_bytes });
             if let Err(error) = self.try_follow(takes_open) {
                 assert!(error.is_out_of_space(), "{error}");
-                self.no_room_count += 1;
+                self.full_disk_count += 1;
             }
             assert!(self.to.lift(fault));
         }
@@ -158,8 +158,14 @@ impl Logs {
 }
 
 /// Creates an engine's log whose segments leave these remainders, and its follower's.
-fn filled(seed: u64, remainders: &[usize], of: (IndexKind, WriteFault), pieces: Pieces) -> Logs {
-    let mut logs = Logs::new(seed, of, pieces);
+fn filled(
+    seed: u64,
+    remainders: &[usize],
+    index: IndexKind,
+    write_fault: WriteFault,
+    pieces: Pieces,
+) -> Logs {
+    let mut logs = Logs::new(seed, index, write_fault, pieces);
     let mut before = 0;
     for left in remainders {
         if logs.below(6) == 0 {
@@ -177,17 +183,17 @@ fn filled(seed: u64, remainders: &[usize], of: (IndexKind, WriteFault), pieces: 
 
 /// Asserts that both devices have the same log; returns how often the disk was full.
 fn check(seed: u64, remainders: &[usize], index: IndexKind, pieces: Pieces) -> u64 {
-    let logs = filled(seed, remainders, (index, WriteFault::default()), pieces);
-    let no_room_count = logs.no_room_count;
+    let logs = filled(seed, remainders, index, WriteFault::default(), pieces);
+    let full_disk_count = logs.full_disk_count;
     let comparison = logs.compare(index);
     let context = format!("seed {seed}, {remainders:?}, {index:?}, {pieces:?}");
     assert!(comparison.is_equal(), "{context}: {comparison:#?}");
     assert_eq!(comparison.mark_size_bytes, 0, "{context}");
-    no_room_count
+    full_disk_count
 }
 
 fn check_each(seed: u64, pieces: Pieces) -> u64 {
-    let mut no_room_count = 0;
+    let mut full_disk_count = 0;
     for left in 0..=REMAINDER_SIZE_BYTES_MAX {
         let seed = seed + left as u64;
         let mut random = random_numbers(seed);
@@ -199,9 +205,9 @@ fn check_each(seed: u64, pieces: Pieces) -> u64 {
         };
         // Before a remainder too small for an *end*, and before any.
         let short = any() % RECORD_HEADER_SIZE_BYTES;
-        no_room_count += check(seed, &[left, short, left, any()], index, pieces);
+        full_disk_count += check(seed, &[left, short, left, any()], index, pieces);
     }
-    no_room_count
+    full_disk_count
 }
 
 /// Promise: a follower that receives whole segments has the engine's bytes up to the end of its
@@ -241,7 +247,7 @@ fn a_segment_that_is_skipped_is_found() {
     for (index, left) in [(IndexKind::Sent, 0), (IndexKind::Built, 12)] {
         let found = (0..20).any(|seed| {
             let fault = WriteFault::always(Mistake::SkipsBehindFull);
-            let logs = filled(seed, &[left, 3, left, 30], (index, fault), Pieces::Closed);
+            let logs = filled(seed, &[left, 3, left, 30], index, fault, Pieces::Closed);
             !logs.compare(index).differences.is_empty()
         });
         assert!(found, "{index:?}");

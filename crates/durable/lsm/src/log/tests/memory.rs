@@ -19,7 +19,7 @@ fn the_end_of_the_log_is_in_memory() {
     let segment = SEGMENT_SIZE_BYTES as usize;
     let shared: Arc<dyn Storage> = Arc::new(CrashStorage::new(3));
     // A segment and a half have space for one.
-    for (memory_size_bytes, kept) in [(0, 0), (segment * 3 / 2, 1), (3 * segment, 3)] {
+    for (memory_size_bytes, segment_count) in [(0, 0), (segment * 3 / 2, 1), (3 * segment, 3)] {
         let memory = LogMemory {
             recent_size_bytes: memory_size_bytes,
             ..LogMemory::none()
@@ -43,9 +43,9 @@ fn the_end_of_the_log_is_in_memory() {
                 // Segments of a large record are not kept, so earlier ones may be.
                 let age = open.0 - position.number().0;
                 let is_large = *size_bytes > segment;
-                if age <= kept && !is_large {
+                if age <= segment_count && !is_large {
                     assert_eq!(device(), before, "{position} of {open:?}");
-                } else if is_large || age > kept + 3 {
+                } else if is_large || age > segment_count + 3 {
                     assert!(device() > before, "{position} of {open:?}");
                 }
             }
@@ -69,8 +69,8 @@ fn checksums_of_old_segments_are_of_what_is_sent() {
     for index in 0..COUNT {
         // One in each segment: there is no space for another.
         let value = vec![index as u8; segment / 2 + 1];
-        let record = (RecordKind::Put, &b"key"[..], &value[..]);
-        log.append(record, |_| ()).expect("there is room");
+        log.append(RecordKind::Put, &b"key"[..], &value[..], |_| ())
+            .expect("there is room");
     }
     let mut sent = Vec::new();
     let first = LogPosition(0).number();

@@ -39,7 +39,7 @@ pub(super) fn open_with(storage: &Arc<dyn Storage>, memory: LogMemory) -> Result
     };
     let manifest = Arc::new(manifest);
     let mut replayed = Vec::new();
-    let log = ValueLog::recover(&**storage, (Arc::clone(&manifest), memory), &mut |it| {
+    let log = ValueLog::recover(&**storage, Arc::clone(&manifest), memory, &mut |it| {
         replayed.push((it.position, it.key.to_vec(), it.is_delete, it.size_bytes));
     })?;
     Ok(Opened {
@@ -64,13 +64,13 @@ impl Opened {
         let value = value_of(key, size_bytes);
         let mut entered = None;
         let enter = |appended| entered = Some(appended);
-        let appended = self.log.append((RecordKind::Put, key, &value), enter)?;
+        let appended = self.log.append(RecordKind::Put, key, &value, enter)?;
         assert_eq!(entered, Some(appended), "it is entered before it returns");
         Ok(appended)
     }
 
     pub(super) fn delete(&self, key: &[u8]) -> Result<Appended, LsmError> {
-        self.log.append((RecordKind::Delete, key, b""), |_| ())
+        self.log.append(RecordKind::Delete, key, b"", |_| ())
     }
 
     /// Asserts that a position has the put of a key, with a value of this size.

@@ -108,10 +108,10 @@ fn a_failure_stops_the_log() {
             log.log.sync_to(bad.end),
             log.put(b"large", 1 << 23).map(|_| ()),
         ] {
-            let Err(LsmError::Stopped { first: told }) = stopped else {
+            let Err(LsmError::Stopped { first: reported }) = stopped else {
                 panic!("{stopped:?}");
             };
-            assert_eq!(told, first);
+            assert_eq!(reported, first);
         }
         log.assert_reads(good.position, b"good", 10);
         let left: Arc<dyn Storage> = Arc::new(storage.lose_power(PowerLoss::Nothing));

@@ -107,7 +107,7 @@ fn puts_and_deletes_come_again() {
     let from = log.log.between_records(|end| end);
     let put = log.put(b"a", 10).expect("written");
     log.log.sync_to(put.end).expect("synced");
-    let moved = log.log.append((RecordKind::Moved, b"m", b"moved"), |_| ());
+    let moved = log.log.append(RecordKind::Moved, b"m", b"moved", |_| ());
     let moved = moved.expect("written");
     let delete = log.delete(b"a").expect("written");
     log.log.sync_to(delete.end).expect("synced");

@@ -31,7 +31,7 @@ fn each_bit_of_a_segment_counts() {
     let file = storage.open("log").expect("there");
     file.read_at(&mut bytes, place.offset()).expect("read");
     let end = end_of_records(&bytes).expect("it is whole");
-    let check = |bytes: &[u8]| check_segment(bytes, EngineId(77), (LogNumber(0), place));
+    let check = |bytes: &[u8]| check_segment(bytes, EngineId(77), LogNumber(0), place);
     assert!(matches!(check(&bytes), Ok(SegmentCheck::Whole { .. })) && end < 300);
     for bit in 0..(end + 50) * 8 {
         bytes[bit / 8] ^= 1 << (bit % 8);
@@ -39,11 +39,11 @@ fn each_bit_of_a_segment_counts() {
         assert_eq!(is_whole, bit / 8 >= end, "bit {bit}");
         bytes[bit / 8] ^= 1 << (bit % 8);
     }
-    let elsewhere = check_segment(&bytes, EngineId(77), (LogNumber(1), place));
+    let elsewhere = check_segment(&bytes, EngineId(77), LogNumber(1), place);
     assert!(elsewhere.is_err(), "{elsewhere:?}");
     let header = encode_segment_header(EngineId(77), LogNumber(9));
     for size_bytes in 0..32 {
-        let part = check_segment(&header[..size_bytes], EngineId(77), (LogNumber(9), place));
+        let part = check_segment(&header[..size_bytes], EngineId(77), LogNumber(9), place);
         assert!(part.is_err(), "{size_bytes}");
     }
 }

@@ -114,15 +114,15 @@ impl Machine {
         self.directories.values().any(|names| names.can_reach(id))
     }
 
-    pub(super) fn find(&self, (directory, name): (u32, &str)) -> io::Result<InodeId> {
+    pub(super) fn find(&self, directory: u32, name: &str) -> io::Result<InodeId> {
         let names = self.directories.get(&directory);
         let found = names.and_then(|names| names.get(name));
         found.ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
     /// Creates an empty file, or truncates an existing one.
-    pub(super) fn create(&mut self, (directory, name): (u32, &str)) -> io::Result<InodeId> {
-        if let Ok(id) = self.find((directory, name)) {
+    pub(super) fn create(&mut self, directory: u32, name: &str) -> io::Result<InodeId> {
+        if let Ok(id) = self.find(directory, name) {
             let (inode, random) = self.inode(id);
             inode.set_size(0, random)?;
             return Ok(id);
@@ -135,9 +135,8 @@ impl Machine {
     }
 
     /// Links a file into another directory.
-    pub(super) fn link(&mut self, from: (u32, &str), (to, name): (u32, &str)) -> io::Result<()> {
-        let id = self.find(from)?;
-        if self.find((to, name)).is_ok() {
+    pub(super) fn link(&mut self, id: InodeId, to: u32, name: &str) -> io::Result<()> {
+        if self.find(to, name).is_ok() {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
         self.names(to).make(name, id);
@@ -152,7 +151,7 @@ impl Machine {
         }
     }
 
-    pub(super) fn remove(&mut self, (directory, name): (u32, &str)) -> io::Result<()> {
+    pub(super) fn remove(&mut self, directory: u32, name: &str) -> io::Result<()> {
         if self.names(directory).remove(name) {
             Ok(())
         } else {

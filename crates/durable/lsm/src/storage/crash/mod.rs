@@ -147,8 +147,7 @@ impl Storage for CrashStorage {
     fn create(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
         check_name(name)?;
         let mut machine = self.machine();
-        let at = (self.directory, name);
-        let id = machine.operate(|machine, _| machine.create(at))?;
+        let id = machine.operate(|machine, _| machine.create(self.directory, name))?;
         Ok(Arc::new(CrashFile(self.handle(&mut machine, id))))
     }
 
@@ -156,7 +155,7 @@ impl Storage for CrashStorage {
         check_name(name)?;
         let mut machine = self.machine();
         machine.check_power()?;
-        let id = machine.find((self.directory, name))?;
+        let id = machine.find(self.directory, name)?;
         Ok(Arc::new(CrashFile(self.handle(&mut machine, id))))
     }
 
@@ -173,8 +172,8 @@ impl Storage for CrashStorage {
 
     fn remove(&self, name: &str) -> io::Result<()> {
         check_name(name)?;
-        let at = (self.directory, name);
-        self.machine().operate(|machine, _| machine.remove(at))
+        self.machine()
+            .operate(|machine, _| machine.remove(self.directory, name))
     }
 
     fn list(&self) -> io::Result<Vec<String>> {
@@ -196,10 +195,9 @@ impl Storage for CrashStorage {
         check_name(name)?;
         let mut machine = self.machine();
         machine.check_power()?;
-        let at = (self.directory, name);
-        let id = match machine.find(at) {
+        let id = match machine.find(self.directory, name) {
             Ok(id) => id,
-            Err(_) => machine.operate(|machine, _| machine.create(at))?,
+            Err(_) => machine.operate(|machine, _| machine.create(self.directory, name))?,
         };
         if !machine.lock(id) {
             return Ok(None);
@@ -219,8 +217,10 @@ impl Storage for CrashStorage {
         check_name(name)?;
         match &origin.0 {
             OriginKind::Crash(other, of) if Arc::ptr_eq(&self.machine, &other.machine) => {
-                let (from, to) = ((other.directory, of.as_str()), (self.directory, name));
-                self.machine().operate(|machine, _| machine.link(from, to))
+                self.machine().operate(|machine, _| {
+                    let id = machine.find(other.directory, of)?;
+                    machine.link(id, self.directory, name)
+                })
             }
             OriginKind::Crash(..) => Err(io::ErrorKind::CrossesDevices.into()),
             OriginKind::Path(_) => Err(io::ErrorKind::Unsupported.into()),

@@ -96,8 +96,8 @@ proptest! {
         }
         for _ in 0..10 {
             let left = storage.lose_power(PowerLoss::Any);
-            let kept = Some(b"kept".to_vec());
-            prop_assert!(names.iter().any(|name| content(&left, name) == kept));
+            let expected = Some(b"kept".to_vec());
+            prop_assert!(names.iter().any(|name| content(&left, name) == expected));
         }
     }
 }

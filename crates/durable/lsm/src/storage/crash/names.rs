@@ -60,7 +60,7 @@ impl NameChange {
 struct Surviving {
     names: BTreeMap<String, InodeId>,
     /// Files that would have a name without the failure.
-    kept: BTreeSet<InodeId>,
+    named_files: BTreeSet<InodeId>,
 }
 
 impl Surviving {
@@ -70,7 +70,7 @@ impl Surviving {
     fn put(&mut self, name: &str, inode: InodeId) -> bool {
         if let Some(old) = self.names.get(name)
             && *old != inode
-            && self.kept.contains(old)
+            && self.named_files.contains(old)
             && self.names.values().filter(|it| *it == old).count() == 1
         {
             return false;
@@ -162,7 +162,7 @@ impl Names {
     pub(super) fn after_loss(&self, eighths: u64, random: &mut Random) -> Self {
         let mut surviving = Surviving {
             names: self.durable.clone(),
-            kept: self.current.values().copied().collect(),
+            named_files: self.current.values().copied().collect(),
         };
         for change in &self.changes {
             change.survive(&mut surviving, eighths, random);

@@ -224,12 +224,12 @@ fn a_name_that_is_used_again_loses_no_file() {
     storage.rename("a", "b").expect("renamed");
     storage.create("a").expect("made");
     let found = outcomes(&storage, |left| (content(left, "a"), content(left, "b")));
-    let (kept, empty) = (Some(b"kept".to_vec()), Some(Vec::new()));
+    let (contents, empty) = (Some(b"kept".to_vec()), Some(Vec::new()));
     let all = [
-        (kept.clone(), None),
-        (kept.clone(), kept.clone()),
-        (None, kept.clone()),
-        (empty, kept),
+        (contents.clone(), None),
+        (contents.clone(), contents.clone()),
+        (None, contents.clone()),
+        (empty, contents),
     ];
     assert_eq!(found, all.into());
 }

@@ -79,8 +79,8 @@ impl Buffer {
 
     /// Calls a function with an idle buffer, or a new one.
     fn with<R>(then: impl FnOnce(&mut [u8]) -> R) -> R {
-        let kept = buffers().pop();
-        let mut buffer = kept.unwrap_or_else(Self::new);
+        let idle_buffer = buffers().pop();
+        let mut buffer = idle_buffer.unwrap_or_else(Self::new);
         let result = then(buffer.blocks());
         let mut buffers = buffers();
         if buffers.len() < BUFFER_COUNT_MAX {

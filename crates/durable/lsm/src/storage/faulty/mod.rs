@@ -3,11 +3,11 @@
 //! | module | contents |
 //! |---|---|
 //! | `rules` | the faults that are set, and their effect on operations |
-//! | `room` | disk space that the files use, for a full disk |
+//! | `free_space` | disk space that the files use, for a full disk |
 //! | `counters` | operations and bytes, by file |
 
 mod counters;
-mod room;
+mod free_space;
 mod rules;
 #[cfg(test)]
 mod tests;
@@ -19,7 +19,7 @@ use std::thread;
 use std::time::Duration;
 
 pub use self::counters::{Counters, Operation};
-use self::room::FileId;
+use self::free_space::FileId;
 use self::rules::Rules;
 use super::{Origin, Storage, StorageFile, StorageLock};
 
@@ -273,16 +273,17 @@ impl FaultyFile {
         let name = self.name();
         if let Err(error) = self.storage.enter(Operation::Write, Some(&name)) {
             // The fault's error is returned, even if writing the half fails.
-            let _ = self.write_what_fits((&name, write), &bytes[..bytes.len() / 2], offset);
+            let _ = self.write_what_fits(&name, write, &bytes[..bytes.len() / 2], offset);
             return Err(error);
         }
-        self.write_what_fits((&name, write), bytes, offset)
+        self.write_what_fits(&name, write, bytes, offset)
     }
 
     /// Writes as many bytes as fit.
     fn write_what_fits(
         &self,
-        (name, write): (&str, Write),
+        name: &str,
+        write: Write,
         bytes: &[u8],
         offset: u64,
     ) -> io::Result<()> {

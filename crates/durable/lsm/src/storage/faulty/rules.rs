@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::counters::{AllCounters, Operation};
-use super::room::{FileId, FileSpaces};
+use super::free_space::{FileId, FileSpaces};
 use super::{Fault, FaultId};
 
 /// Effect of the faults on an operation, decided before it runs.
