@@ -39,7 +39,7 @@ pub struct Verb {
 impl Verb {
     /// Returns the range of the batch's buffer that receives the verb's result; empty for a WRITE.
     #[inline]
-    pub(crate) fn room(&self) -> Range<usize> {
+    pub(crate) fn result_range(&self) -> Range<usize> {
         let start = self.start as usize;
         match self.kind {
             VerbKind::Read => start..start + self.word_count as usize,

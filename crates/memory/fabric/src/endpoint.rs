@@ -103,7 +103,7 @@ pub trait Endpoint {
 
     /// Copies words of the session's window, starting at `index`, without a verb (FABRIC-10).
     /// Returns `false` if the words are not all in the window, or if no more writes arrive; the
-    /// next batch to the home node then returns the error.
+    /// next batch to the main node then returns the error.
     #[inline]
     fn read_window(&self, index: u64, to: &mut [u64]) -> bool {
         let _ = (index, to);
@@ -292,7 +292,7 @@ pub enum BatchErrorKind {
         /// Description of the failure by the backend.
         reason: String,
     },
-    /// A node of the pool is lost for good with its content, as the pool's home node reports.
+    /// A node of the pool is lost for good with its content, as the pool's main node reports.
     /// FABRIC-5 defines the effects of the batch's verbs to other nodes.
     NodeLost {
         /// The lost node.

@@ -15,7 +15,7 @@
 //! | [`control`](Control) | registration, liveness and fencing of sessions (FABRIC-6) |
 //! | [`mapped`] | memory mapped into this process: the `mem` backend, and the data path of `shm` |
 //! | `runtime` | runtime directory, by which clients find nodes of the same host |
-//! | [`window`](Windows) | memory of sessions that their home node writes into (FABRIC-10) |
+//! | [`window`](Windows) | memory of sessions that their main node writes into (FABRIC-10) |
 //! | `service` | interface between listeners and the memory node, and their stop signal |
 //! | [`network`] | batches over connections to the nodes of a pool, for `tcp` and `verbs` |
 //! | [`shm`] | the `shm` backend's socket: passes mappings and sessions to other processes |

@@ -14,7 +14,7 @@ pub enum ProtocolPhase {
     Gather,
     /// Leaves are moved.
     Steps,
-    /// Leaves that a dead retrainer has moved are looked for.
+    /// Searches for leaves that a dead retrainer has moved.
     Adopt,
     /// The leaf to the left of a new run is linked to it.
     Redirect,

@@ -1,13 +1,14 @@
-//! Windows: memory of a session's process that its home node writes into (FABRIC-10).
+//! Windows: memory of a session's process that its main node writes into (FABRIC-10).
 
 use core::fmt::Debug;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
-use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock, RwLock};
 use std::thread::Thread;
 use std::time::Duration;
 
 use farleaf_base::OwnerWord;
+use farleaf_base::locks::{read, write};
 
 use crate::batch::{Batch, VerbKind};
 
@@ -45,13 +46,13 @@ impl WindowRegistry {
 
     /// Adds the window of a session.
     pub(crate) fn add(&self, owner: OwnerWord, window_writer: Arc<dyn WindowWriter>) {
-        let mut windows = self.windows.write().unwrap_or_else(PoisonError::into_inner);
+        let mut windows = write(&self.windows);
         windows.insert(owner.word(), window_writer);
     }
 
     /// Removes the window of a session.
     pub(crate) fn remove(&self, owner: OwnerWord) {
-        let mut windows = self.windows.write().unwrap_or_else(PoisonError::into_inner);
+        let mut windows = write(&self.windows);
         windows.remove(&owner.word());
     }
 }
@@ -59,7 +60,7 @@ impl WindowRegistry {
 impl Windows for WindowRegistry {
     fn write(&self, owner: OwnerWord, batch: &mut Batch) {
         let window_writer = {
-            let windows = self.windows.read().unwrap_or_else(PoisonError::into_inner);
+            let windows = read(&self.windows);
             windows.get(&owner.word()).map(Arc::clone)
         };
         let Some(window_writer) = window_writer else {

@@ -86,7 +86,8 @@ impl AnnouncementWords {
         &self,
         endpoint: &E,
         batch: &mut Batch,
-        (announcement, read_count): (&Announcement, u32),
+        announcement: &Announcement,
+        read_count: u32,
     ) -> Result<Vec<u64>, BatchError> {
         let known = read_count.min(announcement.capacity);
         let count = self.count().min(announcement.capacity);

@@ -132,15 +132,18 @@ impl InnerCacheLayer {
             high: node.high(),
             entries: node.sorted_entries().into(),
         };
-        self.insert((node.level(), node.low()), cached);
+        self.insert(node.level(), node.low(), cached);
     }
 
     /// Adds a child that is now listed on a level to the cached node.
     pub fn learn_listed(&mut self, level: u16, child: ChildEntry) {
-        let Some(place) = self.place_of(level, child.low) else {
+        let Some((level, low)) = self.place_of(level, child.low) else {
             return;
         };
-        let node = self.cache.get(place).filter(|node| child.low <= node.high);
+        let node = self
+            .cache
+            .get((level, low))
+            .filter(|node| child.low <= node.high);
         let Some(CachedNode { high, entries, .. }) = node else {
             return;
         };
@@ -157,11 +160,11 @@ impl InnerCacheLayer {
             high: *high,
             entries: [left, &[child], right].concat().into(),
         };
-        self.insert(place, renewed);
+        self.insert(level, low, renewed);
     }
 
-    fn insert(&mut self, place: (u16, u64), node: CachedNode) {
-        self.cache.insert(place, node);
+    fn insert(&mut self, level: u16, low: u64, node: CachedNode) {
+        self.cache.insert((level, low), node);
         while self.metadata_bytes() > self.budget_bytes && self.cache.evict() {}
     }
 

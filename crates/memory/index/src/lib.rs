@@ -21,6 +21,7 @@
 //! | [`load`] | bulk load: cuts leaves, trains models, writes and commits |
 //! | [`retrain`] | retraining: moves leaves to new runs and replaces models |
 //! | [`operation`] | get, put, scan and other operations, over any search layer |
+//! | [`strings`] | all of this for tables of byte strings |
 //!
 //! Nothing here decides which keys exist. If everything but the address of the first leaf were
 //! deleted, operations would be slow but correct.
@@ -42,6 +43,7 @@ pub mod rf_tree;
 pub mod rolex;
 pub mod rpc;
 pub mod snapshot;
+pub mod strings;
 pub mod synonyms;
 pub mod tree;
 pub mod xstore;

@@ -36,11 +36,15 @@ pub fn start<E: Endpoint + Send + 'static>(
     renew: impl Fn(&E) -> Option<E> + Send + 'static,
     events: Receiver<AgentEvent>,
     stop: Arc<AtomicBool>,
-    (policy, ring_assigner): (Option<RetrainPolicy>, Option<RingAssigner>),
+    policy: Option<RetrainPolicy>,
+    ring_assigner: Option<RingAssigner>,
 ) -> io::Result<JoinHandle<()>> {
     std::thread::Builder::new()
         .name("farleaf-agent".to_owned())
-        .spawn(move || run(maintainer, renew, &events, &stop, (policy, ring_assigner)))
+        .spawn(move || {
+            let ring_assigner = ring_assigner.as_ref();
+            run(maintainer, renew, &events, &stop, policy, ring_assigner);
+        })
 }
 
 fn run<E: Endpoint>(
@@ -48,10 +52,11 @@ fn run<E: Endpoint>(
     renew: impl Fn(&E) -> Option<E>,
     events: &Receiver<AgentEvent>,
     stop: &AtomicBool,
-    (policy, ring_assigner): (Option<RetrainPolicy>, Option<RingAssigner>),
+    policy: Option<RetrainPolicy>,
+    ring_assigner: Option<&RingAssigner>,
 ) {
-    let begun = Instant::now();
-    let clock = move || begun.elapsed().as_nanos() as u64;
+    let started_at = Instant::now();
+    let clock = move || started_at.elapsed().as_nanos() as u64;
     let retrainer = policy.map(|policy| Retrainer::new(policy, clock));
     let (mut draining, mut logged_failures) = (Draining::default(), LoggedFailures::default());
     let mut next_sweep: Option<NextSweep> = None;
@@ -72,7 +77,7 @@ fn run<E: Endpoint>(
                 log_once(what, &drained, &mut logged_failures.draining);
                 let had_sweep = next_sweep.is_some_and(|sweep| sweep.in_ticks == 0);
                 let had_deaths = next_sweep == Some(NextSweep::NOW);
-                if let Some(ring_assigner) = &ring_assigner {
+                if let Some(ring_assigner) = ring_assigner {
                     receive(ring_assigner, &maintainer, &mut logged_failures.receiving);
                     if had_sweep {
                         ring_assigner.rescan();

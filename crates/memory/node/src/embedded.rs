@@ -2,10 +2,11 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use farleaf_base::OwnerWord;
+use farleaf_base::locks::lock;
 use farleaf_fabric::mapped::MappedMemory;
 use farleaf_fabric::network::NodeDirectory;
 use farleaf_fabric::verbs::VerbsNode;
@@ -15,7 +16,7 @@ use farleaf_pool::PoolLayout;
 
 use crate::calls::{CallOptions, CallThreads, RingAssigner, RingRegistry, TableServer};
 use crate::endpoint::NodeEndpoint;
-use crate::members::{HomeOptions, PoolHome};
+use crate::members::{MainNodeOptions, PoolMainNode};
 use crate::retrain::RetrainPolicy;
 use crate::sessions::{AgentEvent, Sessions, format_memory};
 use crate::sweep::MemoryMaintainer;
@@ -54,8 +55,8 @@ pub(crate) struct NodeCore {
     _calls: CallThreads,
     /// Windows of sessions that are connected over a network (FABRIC-10).
     pub(crate) windows: Arc<WindowRegistry>,
-    /// Membership of the pool, if this node is the home of a pool that may have several nodes.
-    pub(crate) home: Option<Arc<PoolHome>>,
+    /// Membership of the pool, if this node is the main node of a pool that may have several nodes.
+    pub(crate) main_node: Option<Arc<PoolMainNode>>,
 }
 
 impl NodeCore {
@@ -65,7 +66,7 @@ impl NodeCore {
         memory: &Arc<MappedMemory>,
         device: Option<&Arc<VerbsNode>>,
         options: NodeOptions,
-        home: Option<HomeOptions>,
+        main_node: Option<MainNodeOptions>,
     ) -> Result<Self, NodeError> {
         let retraining = options.retraining;
         let region_layout = format_memory(memory)?;
@@ -77,22 +78,22 @@ impl NodeCore {
         let refused = |reason: String| NodeError::Thread(std::io::Error::other(reason));
         let owner = sessions.open(std::process::id()).map_err(refused)?;
         let stop = Arc::new(AtomicBool::new(false));
-        let (own, told) = (NodeEndpoint::new(memory, own_device)?, Arc::clone(&stop));
-        let (home, endpoint) = match home {
+        let own = NodeEndpoint::new(memory, own_device)?;
+        let (main_node, endpoint) = match main_node {
             None => (None, own),
             Some(options) => {
-                let home =
-                    PoolHome::new(layout.clone(), own, (options, retraining.is_some()), owner)?;
-                let nodes: Arc<dyn NodeDirectory> = Arc::clone(&home) as _;
+                let main_node =
+                    PoolMainNode::new(layout.clone(), own, options, retraining.is_some(), owner)?;
+                let nodes: Arc<dyn NodeDirectory> = Arc::clone(&main_node) as _;
                 let endpoint = NodeEndpoint::in_pool(memory, own_device, owner, nodes)?;
-                (Some(home), endpoint)
+                (Some(main_node), endpoint)
             }
         };
-        let renewing = home.clone().map(|home| EndpointRenewal {
+        let renewing = main_node.clone().map(|main_node| EndpointRenewal {
             memory: Arc::clone(memory),
             device: device.map(Arc::clone),
             owner,
-            home,
+            main_node,
         });
         let renew = move |broken: &NodeEndpoint| renewing.as_ref()?.renew(broken);
         let maintainer = MemoryMaintainer {
@@ -110,15 +111,22 @@ impl NodeCore {
         let session_factory = NodeSessionFactory {
             memory: Arc::clone(memory),
             device: device.map(Arc::clone),
-            home: home.clone(),
+            main_node: main_node.clone(),
             sessions: Arc::clone(&sessions),
         };
         let windows = Arc::<WindowRegistry>::default();
-        let served = (ring_registry, server, Arc::clone(&windows));
-        let calls = CallThreads::start(memory, &layout, served, &session_factory, options.calls);
+        let calls = CallThreads::start(
+            memory,
+            &layout,
+            ring_registry,
+            server,
+            Arc::clone(&windows),
+            &session_factory,
+            options.calls,
+        );
         let calls = calls.map_err(NodeError::Thread)?;
-        let tasks = (retraining, Some(ring_assigner));
-        let agent = agent::start(maintainer, renew, heard, told, tasks);
+        let (assigner, agent_stop) = (Some(ring_assigner), Arc::clone(&stop));
+        let agent = agent::start(maintainer, renew, heard, agent_stop, retraining, assigner);
         let agent = agent.map_err(NodeError::Thread)?;
         Ok(Self {
             sessions,
@@ -128,26 +136,26 @@ impl NodeCore {
             agent: Some(agent),
             _calls: calls,
             windows,
-            home,
+            main_node,
         })
     }
 }
 
-/// Data for reopening an endpoint whose connection to a guest is broken.
+/// Data for reopening an endpoint whose connection to a data node is broken.
 struct EndpointRenewal {
     memory: Arc<MappedMemory>,
     device: Option<Arc<VerbsNode>>,
     owner: OwnerWord,
-    home: Arc<PoolHome>,
+    main_node: Arc<PoolMainNode>,
 }
 
 impl EndpointRenewal {
     fn renew(&self, endpoint: &NodeEndpoint) -> Option<NodeEndpoint> {
         let is_open = |node| endpoint.memory_word_count(node).is_some();
-        if !self.home.is_agent_connection_broken(is_open) {
+        if !self.main_node.is_agent_connection_broken(is_open) {
             return None;
         }
-        let nodes: Arc<dyn NodeDirectory> = Arc::clone(&self.home) as _;
+        let nodes: Arc<dyn NodeDirectory> = Arc::clone(&self.main_node) as _;
         let device = self.device.as_deref();
         match NodeEndpoint::in_pool(&self.memory, device, self.owner, nodes) {
             Ok(endpoint) => Some(endpoint),
@@ -207,11 +215,7 @@ impl MemNode {
 
 impl Control for MemNode {
     fn register_session(&self) -> Result<OwnerWord, ControlError> {
-        let mut sessions = self
-            .core
-            .sessions
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut sessions = lock(&self.core.sessions);
         let registered = sessions.register(std::process::id());
         registered.map_err(|reason| ControlError::Refused {
             pool: "mem:".to_owned(),
@@ -220,21 +224,13 @@ impl Control for MemNode {
     }
 
     fn close_session(&self, owner: OwnerWord) -> Result<(), ControlError> {
-        let mut sessions = self
-            .core
-            .sessions
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut sessions = lock(&self.core.sessions);
         sessions.close(owner);
         Ok(())
     }
 
     fn session_life(&self, owner: OwnerWord) -> Result<SessionLife, ControlError> {
-        let sessions = self
-            .core
-            .sessions
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let sessions = lock(&self.core.sessions);
         sessions.life(owner).map_err(|error| ControlError::Refused {
             pool: "mem:".to_owned(),
             reason: error.to_string(),

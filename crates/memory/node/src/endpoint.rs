@@ -1,5 +1,5 @@
 //! The node's own endpoints (FABRIC-4): to its memory by its processor, or by a queue pair of its
-//! RDMA device; and from the home of a pool to the memories of the other nodes.
+//! RDMA device; and from the main node of a pool to the memories of the other nodes.
 
 use core::future::Future;
 use core::pin::Pin;
@@ -62,7 +62,8 @@ impl NodeEndpoint {
         })
     }
 
-    /// Creates an endpoint from a pool's home to all nodes, for one of the home's sessions.
+    /// Creates an endpoint from a pool's main node to all nodes, for one of the main node's
+    /// sessions.
     ///
     /// # Errors
     /// Fails like [`new`](Self::new).

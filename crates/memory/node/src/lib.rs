@@ -54,6 +54,6 @@ pub use farleaf_fabric::StopSignal;
 pub use farleaf_fabric::shm::ListenError;
 pub use farleaf_fabric::tcp::{TcpListenError, TcpListenOptions, TlsServer};
 pub use farleaf_fabric::verbs::{VerbsError, VerbsOptions};
-pub use members::{GuestEnd, GuestNode, GuestOptions, HomeOptions, check_memory};
+pub use members::{DataNode, DataNodeEnd, DataNodeOptions, MainNodeOptions, check_memory};
 pub use retrain::RetrainPolicy;
 pub use shm::ShmNode;

@@ -19,8 +19,8 @@ use farleaf_pool::layout::ChunkIndex;
 use farleaf_pool::session::{heartbeat_addr, ring_request_addr};
 
 use crate::NodeError;
-use crate::members::{FencingThread, GuestState, PoolHome};
-use crate::shm::SharedSessions;
+use crate::members::{DataNodeState, FencingThread, PoolMainNode};
+use crate::sessions::SharedSessions;
 
 /// Running network listener; stopped when dropped.
 #[derive(Debug)]
@@ -38,7 +38,8 @@ impl NetworkListener {
         role: PoolRole,
         layout: NodeLayout,
         options: &TcpListenOptions,
-        (verbs, windows): (Option<Arc<VerbsNode>>, Option<Arc<WindowRegistry>>),
+        verbs: Option<Arc<VerbsNode>>,
+        windows: Option<Arc<WindowRegistry>>,
         stop: StopSignal,
     ) -> Result<Self, NodeError> {
         let mut listener = TcpListener::bind(memory, options)?;
@@ -48,8 +49,8 @@ impl NetworkListener {
         if let Some(windows) = windows {
             listener.offer_windows(windows);
         }
-        if let PoolRole::Home { home, .. } = &role {
-            home.give_pass_key(listener.pass_key(home.pool_id()));
+        if let PoolRole::MainNode { main_node, .. } = &role {
+            main_node.give_pass_key(listener.pass_key(main_node.pool_id()));
         }
         let address = listener.address();
         let heard = stop.clone();
@@ -116,14 +117,14 @@ impl Drop for NetworkListener {
 pub(crate) enum PoolRole {
     /// The only node.
     Alone(SharedSessions),
-    /// The home of a pool of several nodes.
-    Home {
+    /// The main node of a pool of several nodes.
+    MainNode {
         sessions: SharedSessions,
-        home: Arc<PoolHome>,
+        main_node: Arc<PoolMainNode>,
         fencing: FencingThread,
     },
-    /// A guest of a pool.
-    Guest(Arc<GuestState>),
+    /// A data node of a pool.
+    DataNode(Arc<DataNodeState>),
 }
 
 /// Service of the listener: sessions, and the words that clients may change (FABRIC-7).
@@ -135,10 +136,12 @@ struct NetworkService {
 impl SessionService for NetworkService {
     fn register(&mut self, pid: u32) -> Result<OwnerWord, String> {
         match &mut self.role {
-            PoolRole::Alone(sessions) | PoolRole::Home { sessions, .. } => sessions.register(pid),
-            PoolRole::Guest(guest) => Err(format!(
-                "sessions are registered at the pool's home node, {}",
-                guest.home_address
+            PoolRole::Alone(sessions) | PoolRole::MainNode { sessions, .. } => {
+                sessions.register(pid)
+            }
+            PoolRole::DataNode(data_node) => Err(format!(
+                "sessions are registered at the pool's main node, {}",
+                data_node.main_node_address
             )),
         }
     }
@@ -146,28 +149,29 @@ impl SessionService for NetworkService {
     fn fence(&mut self, owner: OwnerWord) {
         match &mut self.role {
             PoolRole::Alone(sessions) => sessions.fence(owner),
-            // A session of the home may have verbs in flight at guests, which must bar it first.
-            PoolRole::Home {
+            // A session of the main node may have verbs in flight at data nodes, which must bar it
+            // first.
+            PoolRole::MainNode {
                 sessions,
-                home,
+                main_node,
                 fencing,
             } => {
-                if !home.fence_if_alone(|| sessions.fence(owner)) {
+                if !main_node.fence_if_alone(|| sessions.fence(owner)) {
                     fencing.begin(owner);
                 }
             }
-            // The end of a client's connection does not fence its session; the home does that.
-            PoolRole::Guest(_) => {}
+            // The end of a client's connection does not fence its session; the main node does that.
+            PoolRole::DataNode(_) => {}
         }
     }
 
     fn process_of(&mut self, owner: OwnerWord) -> Option<u32> {
         match &mut self.role {
-            PoolRole::Alone(sessions) | PoolRole::Home { sessions, .. } => {
+            PoolRole::Alone(sessions) | PoolRole::MainNode { sessions, .. } => {
                 sessions.process_of(owner)
             }
-            // Only the home knows whether a session is fenced on all nodes.
-            PoolRole::Guest(_) => Some(0),
+            // Only the main node knows whether a session is fenced on all nodes.
+            PoolRole::DataNode(_) => Some(0),
         }
     }
 }
@@ -230,54 +234,54 @@ impl TcpService for NetworkService {
         words(first, last.offset(1))
     }
 
-    fn home_address(&self) -> Option<String> {
+    fn main_node_address(&self) -> Option<String> {
         match &self.role {
-            PoolRole::Guest(guest) => Some(guest.home_address.clone()),
-            PoolRole::Alone(_) | PoolRole::Home { .. } => None,
+            PoolRole::DataNode(data_node) => Some(data_node.main_node_address.clone()),
+            PoolRole::Alone(_) | PoolRole::MainNode { .. } => None,
         }
     }
 
     fn pool_id(&self) -> u64 {
         match &self.role {
-            PoolRole::Home { home, .. } => home.pool_id(),
-            PoolRole::Alone(_) | PoolRole::Guest(_) => 0,
+            PoolRole::MainNode { main_node, .. } => main_node.pool_id(),
+            PoolRole::Alone(_) | PoolRole::DataNode(_) => 0,
         }
     }
 
     fn is_being_fenced(&self, owner: OwnerWord) -> bool {
         match &self.role {
-            PoolRole::Home { fencing, .. } => fencing.is_under_way(owner),
-            PoolRole::Alone(_) | PoolRole::Guest(_) => false,
+            PoolRole::MainNode { fencing, .. } => fencing.is_under_way(owner),
+            PoolRole::Alone(_) | PoolRole::DataNode(_) => false,
         }
     }
 
     fn admit(&mut self, owner: OwnerWord, pass: &Pass) -> Result<(), String> {
         match &self.role {
-            PoolRole::Guest(guest) => guest.admit(owner, pass),
+            PoolRole::DataNode(data_node) => data_node.admit(owner, pass),
             _ => Err(format!("{owner} does not belong to this client")),
         }
     }
 
     fn bar(&mut self, owner: OwnerWord) -> bool {
-        if let PoolRole::Guest(guest) = &self.role {
-            guest.bar(owner);
+        if let PoolRole::DataNode(data_node) = &self.role {
+            data_node.bar(owner);
         }
-        matches!(self.role, PoolRole::Guest(_))
+        matches!(self.role, PoolRole::DataNode(_))
     }
 
     fn join(&mut self, request: &JoinRequest) -> Result<Joined, String> {
-        self.home()?.join(request)
+        self.main_node()?.join(request)
     }
 
     fn set_member(&mut self, node: NodeId, state: u64) -> Result<MemberReply, String> {
-        let home = self.home()?;
-        home.set_state(node, state)?;
-        Ok(home.member(node))
+        let main_node = self.main_node()?;
+        main_node.set_state(node, state)?;
+        Ok(main_node.member(node))
     }
 
     fn member(&mut self, node: NodeId) -> MemberReply {
         match &self.role {
-            PoolRole::Home { home, .. } => home.member(node),
+            PoolRole::MainNode { main_node, .. } => main_node.member(node),
             _ => MemberReply {
                 state: 0,
                 pool_id: 0,
@@ -288,12 +292,12 @@ impl TcpService for NetworkService {
 }
 
 impl NetworkService {
-    fn home(&self) -> Result<&PoolHome, String> {
+    fn main_node(&self) -> Result<&PoolMainNode, String> {
         match &self.role {
-            PoolRole::Home { home, .. } => Ok(home),
-            PoolRole::Guest(guest) => Err(format!(
-                "only the pool's home node, {}, accepts this request",
-                guest.home_address
+            PoolRole::MainNode { main_node, .. } => Ok(main_node),
+            PoolRole::DataNode(data_node) => Err(format!(
+                "only the pool's main node, {}, accepts this request",
+                data_node.main_node_address
             )),
             PoolRole::Alone(_) => {
                 Err("the pool has only this node, which is served without --pool".to_owned())

@@ -10,7 +10,7 @@
 use farleaf_base::{SequenceNumber, SessionId};
 use farleaf_fabric::{Batch, Endpoint, ProtocolCheck};
 use farleaf_pool::PoolError;
-use farleaf_pool::allocation::{ChunkAllocator, ChunkRange};
+use farleaf_pool::allocation::ChunkRange;
 use farleaf_pool::catalog::{self, CatalogEntry, EntryState};
 use farleaf_pool::chunk::{ChunkPurpose, FreeLeaves};
 use farleaf_pool::session::{SessionRecord, awaited_sequence_addr, read_sessions};
@@ -111,7 +111,7 @@ impl<E: Endpoint> MemoryMaintainer<E> {
 
     /// Frees the chunks of a dropped table, and its entry when all are free.
     async fn free_table(&self, entry: &CatalogEntry) -> Result<u64, PoolError> {
-        let allocator = ChunkAllocator::new(&self.endpoint, &self.layout, self.owner);
+        let allocator = self.allocator();
         let chunks = allocator.entries().await?;
         let table = entry.record.id;
         let mut chunk_count = 0;
@@ -129,10 +129,7 @@ impl<E: Endpoint> MemoryMaintainer<E> {
                 left += 1;
                 continue;
             }
-            let range = ChunkRange {
-                first: index,
-                count: 1,
-            };
+            let range = ChunkRange::one(index);
             let free = FreeLeaves::default();
             allocator
                 .give_back(range, ChunkPurpose::Free, table, free)

@@ -1,8 +1,9 @@
 //! The session table, as the node maintains it.
 
-use std::sync::Arc;
 use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex};
 
+use farleaf_base::locks::lock;
 use farleaf_base::{Incarnation, NodeId, OwnerWord, SessionId};
 use farleaf_executor::block_on;
 use farleaf_fabric::SessionService;
@@ -15,6 +16,7 @@ use farleaf_pool::session::{
 use farleaf_pool::{NodeLayout, Superblock};
 
 use crate::NodeError;
+use crate::endpoint::NodeEndpoint;
 
 /// Event for the agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -197,6 +199,30 @@ impl<E: Endpoint + Send> SessionService for Sessions<E> {
                 Some(0)
             }
         }
+    }
+}
+
+/// Sessions shared by several listeners.
+#[derive(Clone, Debug)]
+pub(crate) struct SharedSessions(pub(crate) Arc<Mutex<Sessions<NodeEndpoint>>>);
+
+impl SharedSessions {
+    fn with<R>(&self, work: impl FnOnce(&mut Sessions<NodeEndpoint>) -> R) -> R {
+        work(&mut lock(&self.0))
+    }
+}
+
+impl SessionService for SharedSessions {
+    fn register(&mut self, pid: u32) -> Result<OwnerWord, String> {
+        self.with(|sessions| sessions.register(pid))
+    }
+
+    fn fence(&mut self, owner: OwnerWord) {
+        self.with(|sessions| sessions.fence(owner));
+    }
+
+    fn process_of(&mut self, owner: OwnerWord) -> Option<u32> {
+        self.with(|sessions| sessions.process_of(owner))
     }
 }
 

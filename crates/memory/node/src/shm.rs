@@ -2,22 +2,20 @@
 //! listener, those of other hosts use `tcp`. With an RDMA device all of them use `verbs`.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use farleaf_base::OwnerWord;
+use farleaf_fabric::StopSignal;
 use farleaf_fabric::mapped::{MappedMemory, PageKind};
 use farleaf_fabric::shm::{PoolName, ShmListener};
 use farleaf_fabric::tcp::TcpListenOptions;
 use farleaf_fabric::verbs::{VerbsNode, VerbsOptions};
-use farleaf_fabric::{SessionService, StopSignal};
 
 use crate::NodeError;
 use crate::embedded::{NodeCore, NodeOptions};
-use crate::endpoint::NodeEndpoint;
-use crate::members::{FencingThread, HomeOptions, MemberThreads};
+use crate::members::{FencingThread, MainNodeOptions, MemberThreads};
 use crate::network::{NetworkListener, PoolRole};
-use crate::sessions::Sessions;
+use crate::sessions::SharedSessions;
 
 /// Memory node that other processes reach by its name.
 #[derive(Debug)]
@@ -56,12 +54,12 @@ impl ShmNode {
         size_bytes: u64,
         node: impl Into<NodeOptions>,
     ) -> Result<Self, NodeError> {
-        Self::start_on(name, size_bytes, node.into(), (None, None))
+        Self::start_on(name, size_bytes, node.into(), None, None)
     }
 
     /// Does the same as [`start`](Self::start), with an RDMA device that serves the memory. Only
     /// the device changes words then (FABRIC-4): processes of this host find the name taken and are
-    /// told to use verbs, which [`listen`](Self::listen) permits.
+    /// referred to verbs, which [`listen`](Self::listen) permits.
     ///
     /// # Errors
     /// Fails like [`start`](Self::start), or if no device fits the options, or if the device cannot
@@ -72,29 +70,37 @@ impl ShmNode {
         node: impl Into<NodeOptions>,
         options: &VerbsOptions,
     ) -> Result<Self, NodeError> {
-        Self::start_on(name, size_bytes, node.into(), (Some(options), None))
+        Self::start_on(name, size_bytes, node.into(), Some(options), None)
     }
 
-    /// Does the same as [`start`](Self::start), as the home of a pool that may have several nodes.
-    /// All clients are connected over the network, by tcp or verbs: see [`listen`](Self::listen).
+    /// Does the same as [`start`](Self::start), as the main node of a pool that may have several
+    /// nodes. All clients are connected over the network, by tcp or verbs: see
+    /// [`listen`](Self::listen).
     ///
     /// # Errors
     /// Fails like [`start`](Self::start).
-    pub fn start_home(
+    pub fn start_main_node(
         name: &str,
         size_bytes: u64,
         node: impl Into<NodeOptions>,
-        home: HomeOptions,
+        main_node: MainNodeOptions,
     ) -> Result<Self, NodeError> {
-        let verbs = home.verbs.clone();
-        Self::start_on(name, size_bytes, node.into(), (verbs.as_ref(), Some(home)))
+        let verbs = main_node.verbs.clone();
+        Self::start_on(
+            name,
+            size_bytes,
+            node.into(),
+            verbs.as_ref(),
+            Some(main_node),
+        )
     }
 
     fn start_on(
         name: &str,
         size_bytes: u64,
         options: NodeOptions,
-        (verbs, home): (Option<&VerbsOptions>, Option<HomeOptions>),
+        verbs: Option<&VerbsOptions>,
+        main_node: Option<MainNodeOptions>,
     ) -> Result<Self, NodeError> {
         let name = PoolName::new(name)?;
         farleaf_pool::Superblock::new(size_bytes, 0)?;
@@ -108,10 +114,10 @@ impl ShmNode {
         let verbs = verbs.transpose()?.map(Arc::new);
         if verbs.is_some() {
             listener.refuse_all(NOT_BY_SHM);
-        } else if home.is_some() {
+        } else if main_node.is_some() {
             listener.refuse_all(NOT_ALONE);
         }
-        let core = NodeCore::start(&memory, verbs.as_ref(), options, home)?;
+        let core = NodeCore::start(&memory, verbs.as_ref(), options, main_node)?;
         let stop = StopSignal::new().map_err(NodeError::Thread)?;
         let mut service = SharedSessions(Arc::clone(&core.sessions));
         let heard = stop.clone();
@@ -140,25 +146,31 @@ impl ShmNode {
     /// there is no secret.
     pub fn listen(&mut self, options: &TcpListenOptions) -> Result<SocketAddr, NodeError> {
         let sessions = SharedSessions(Arc::clone(&self.core.sessions));
-        let role = match &self.core.home {
+        let role = match &self.core.main_node {
             None => PoolRole::Alone(sessions),
-            Some(home) => {
-                let fencing = FencingThread::start(Arc::clone(home), sessions.clone());
+            Some(main_node) => {
+                let fencing = FencingThread::start(Arc::clone(main_node), sessions.clone());
                 let fencing = fencing.map_err(NodeError::Thread)?;
-                PoolRole::Home {
+                PoolRole::MainNode {
                     sessions,
-                    home: Arc::clone(home),
+                    main_node: Arc::clone(main_node),
                     fencing,
                 }
             }
         };
-        let (layout, stop) = (*self.core.layout.home(), self.stop.clone());
+        let (layout, stop) = (*self.core.layout.main_node(), self.stop.clone());
         let verbs = self.verbs.clone();
-        let ways = (verbs, Some(Arc::clone(&self.core.windows)));
-        let network_listener =
-            NetworkListener::open(&self.memory, role, layout, options, ways, stop)?;
-        if let Some(home) = &self.core.home {
-            let threads = MemberThreads::start(home).map_err(NodeError::Thread)?;
+        let network_listener = NetworkListener::open(
+            &self.memory,
+            role,
+            layout,
+            options,
+            verbs,
+            Some(Arc::clone(&self.core.windows)),
+            stop,
+        )?;
+        if let Some(main_node) = &self.core.main_node {
+            let threads = MemberThreads::start(main_node).map_err(NodeError::Thread)?;
             self.members = Some(threads);
         }
         Ok(self.network_listener.insert(network_listener).address)
@@ -225,29 +237,5 @@ impl Drop for ShmNode {
         if let Err(error) = self.join() {
             tracing::error!(%error, "the memory node did not stop cleanly");
         }
-    }
-}
-
-/// Sessions shared by several listeners.
-#[derive(Clone, Debug)]
-pub(crate) struct SharedSessions(Arc<Mutex<Sessions<NodeEndpoint>>>);
-
-impl SharedSessions {
-    fn with<R>(&self, work: impl FnOnce(&mut Sessions<NodeEndpoint>) -> R) -> R {
-        work(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
-impl SessionService for SharedSessions {
-    fn register(&mut self, pid: u32) -> Result<OwnerWord, String> {
-        self.with(|sessions| sessions.register(pid))
-    }
-
-    fn fence(&mut self, owner: OwnerWord) {
-        self.with(|sessions| sessions.fence(owner));
-    }
-
-    fn process_of(&mut self, owner: OwnerWord) -> Option<u32> {
-        self.with(|sessions| sessions.process_of(owner))
     }
 }

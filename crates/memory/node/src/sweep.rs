@@ -56,7 +56,10 @@ use farleaf_base::{OwnerWord, RemoteAddr, TableId};
 use farleaf_fabric::mapped::MappedEndpoint;
 use farleaf_fabric::{Batch, Endpoint};
 use farleaf_index::IndexError;
-use farleaf_leaf::words::{LeafAccess, LeafError, LeafGeometry};
+use farleaf_leaf::words::change::LeafChange;
+use farleaf_leaf::words::{
+    LeafAccess, LeafBuffer, LeafError, LeafFormat, LeafGeometry, LeaseShape,
+};
 use farleaf_pool::allocation::{ChunkAllocator, ChunkRange};
 use farleaf_pool::catalog::CatalogEntry;
 use farleaf_pool::chunk::{CHUNK_ENTRY_SIZE_WORDS, ChunkEntry, ChunkPurpose};
@@ -112,6 +115,32 @@ impl SweepReport {
     }
 }
 
+/// Kind of leaves, as sweeps use it.
+pub(crate) trait SweptLeaf: LeafFormat {
+    /// Returns the shape of chunks that splits take leaves from.
+    fn chunk_shape(self) -> LeaseShape;
+
+    /// Posts the WRITEs that make a leaf empty and retired.
+    fn write_retired(self, batch: &mut Batch, leaf: RemoteAddr, table: TableId);
+}
+
+impl SweptLeaf for LeafGeometry {
+    fn chunk_shape(self) -> LeaseShape {
+        LeaseShape::leaves(self)
+    }
+
+    fn write_retired(self, batch: &mut Batch, leaf: RemoteAddr, table: TableId) {
+        let mut retired = LeafBuffer::new(self, 0, 0, RemoteAddr::NULL.retired());
+        let change = LeafChange {
+            geometry: self,
+            addr: leaf,
+            table,
+            next: OwnerWord::FREE,
+        };
+        change.write_new(batch, &mut retired);
+    }
+}
+
 /// The node's access to its own memory.
 #[derive(Debug)]
 pub struct MemoryMaintainer<E = MappedEndpoint> {
@@ -149,6 +178,11 @@ impl<E: Endpoint> MemoryMaintainer<E> {
         })
     }
 
+    /// Returns an allocator of chunks for the node's session.
+    pub(crate) fn allocator(&self) -> ChunkAllocator<'_, E> {
+        ChunkAllocator::new(&self.endpoint, &self.layout, self.owner)
+    }
+
     /// Sweeps everything that belongs to fenced owners.
     ///
     /// # Errors
@@ -166,18 +200,19 @@ impl<E: Endpoint> MemoryMaintainer<E> {
         let wait_limit = WaitLimit::new(stop);
         let mut report = SweepReport::default();
         self.sweep_catalog_lock().await?;
-        let allocator = ChunkAllocator::new(&self.endpoint, &self.layout, self.owner);
+        let allocator = self.allocator();
         let left = self.chunks_of_fenced(&allocator.entries().await?).await?;
         // Everything that the owners of `left` may have committed is read from here on.
         let known = self.read_tables(&wait_limit, &mut report).await?;
         let chunks = allocator.entries().await?;
         for table in &known.tables {
             let leaves = self.leaf_places(&table.access, &table.state, &chunks);
-            self.sweep_locks(&table.access, &leaves, &mut report)
+            let mut batch = Batch::new();
+            self.sweep_locks(&table.access, &mut batch, &leaves, &[], &mut report)
                 .await?;
         }
         for table in &known.byte_tables {
-            self.sweep_bytes_locks(table, (&chunks, &left), &mut report)
+            self.sweep_bytes_locks(table, &chunks, &left, &mut report)
                 .await?;
         }
         for (index, owner) in left {
@@ -193,10 +228,7 @@ impl<E: Endpoint> MemoryMaintainer<E> {
             let Some((purpose, free)) = sorted else {
                 continue;
             };
-            let range = ChunkRange {
-                first: index,
-                count: 1,
-            };
+            let range = ChunkRange::one(index);
             allocator
                 .give_back(range, purpose, entry.table, free)
                 .await?;
@@ -242,13 +274,19 @@ impl<E: Endpoint> MemoryMaintainer<E> {
         Ok(())
     }
 
-    /// Returns whether the chunk still has the listed purpose.
-    async fn is_still(
+    /// Returns whether the lock of a leaf, page or inner node is that of a dead owner: its chunk
+    /// must still have the listed purpose.
+    async fn is_dead(
         &self,
         batch: &mut Batch,
+        owner: OwnerWord,
         piece: RemoteAddr,
-        (table, is_meant): (TableId, impl Fn(ChunkPurpose) -> bool),
+        table: TableId,
+        is_meant: impl Fn(ChunkPurpose) -> bool,
     ) -> Result<bool, PoolError> {
+        if !self.is_left(batch, owner).await? {
+            return Ok(false);
+        }
         let Some(chunk) = self.layout.chunk_of(piece) else {
             return Ok(false);
         };
@@ -268,14 +306,16 @@ impl<E: Endpoint> MemoryMaintainer<E> {
         Ok(fenced.await?)
     }
 
-    pub(crate) fn chunk_places<'a>(
-        &'a self,
-        access: &LeafAccess<'a, E>,
+    /// Returns the addresses of the leaves or pages in a chunk that splits take from, in order.
+    pub(crate) fn chunk_places<F: SweptLeaf>(
+        &self,
+        access: &LeafAccess<'_, E, F>,
         chunk: ChunkIndex,
-    ) -> impl Iterator<Item = RemoteAddr> + 'a {
-        let start = self.layout.chunk_start(chunk);
-        let geometry = access.geometry;
-        (0..geometry.chunk_leaf_count())
-            .map(move |leaf| start.offset_blocks(leaf * geometry.stride_blocks()))
+    ) -> impl Iterator<Item = RemoteAddr> + use<E, F> {
+        let (start, shape) = (
+            self.layout.chunk_start(chunk),
+            access.geometry.chunk_shape(),
+        );
+        (0..shape.piece_count).map(move |piece| start.offset_blocks(piece * shape.stride_blocks))
     }
 }

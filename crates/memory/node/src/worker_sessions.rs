@@ -1,7 +1,8 @@
 //! Sessions of the node's threads that change leaves; the agent has its own session.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
+use farleaf_base::locks::lock;
 use farleaf_base::{NodeId, OwnerWord};
 use farleaf_fabric::mapped::MappedMemory;
 use farleaf_fabric::network::{NodeAccess, NodeDirectory};
@@ -9,7 +10,7 @@ use farleaf_fabric::tcp::TcpClient;
 use farleaf_fabric::verbs::VerbsNode;
 
 use crate::endpoint::NodeEndpoint;
-use crate::members::PoolHome;
+use crate::members::PoolMainNode;
 use crate::sessions::Sessions;
 use crate::xstore::SessionFactory;
 
@@ -18,45 +19,43 @@ use crate::xstore::SessionFactory;
 pub(crate) struct NodeSessionFactory {
     pub(crate) memory: Arc<MappedMemory>,
     pub(crate) device: Option<Arc<VerbsNode>>,
-    pub(crate) home: Option<Arc<PoolHome>>,
+    pub(crate) main_node: Option<Arc<PoolMainNode>>,
     pub(crate) sessions: Arc<Mutex<Sessions<NodeEndpoint>>>,
 }
 
 impl NodeSessionFactory {
     fn close(&self, owner: OwnerWord) {
-        let sessions = self.sessions.lock();
-        let mut sessions = sessions.unwrap_or_else(PoisonError::into_inner);
+        let mut sessions = lock(&self.sessions);
         sessions.close(owner);
     }
 }
 
-/// Connections of the home's worker sessions to the guests.
+/// Connections of the main node's worker sessions to the data nodes.
 #[derive(Debug)]
-struct GuestConnections {
-    home: Arc<PoolHome>,
+struct DataNodeConnections {
+    main_node: Arc<PoolMainNode>,
     owner: OwnerWord,
-    /// Clients of the guests. The guests keep what the sessions have opened through them as long as
-    /// these exist.
+    /// Clients of the data nodes. The data nodes keep what the sessions have opened through them as
+    /// long as these exist.
     clients: Mutex<Vec<Arc<TcpClient>>>,
 }
 
-impl NodeDirectory for GuestConnections {
+impl NodeDirectory for DataNodeConnections {
     fn find(&self, node: NodeId) -> NodeAccess {
-        let way = self.home.connection_for(self.owner, node);
-        if let NodeAccess::At(client) = &way {
-            let clients = self.clients.lock();
-            let mut clients = clients.unwrap_or_else(PoisonError::into_inner);
+        let access = self.main_node.connection_for(self.owner, node);
+        if let NodeAccess::At(client) = &access {
+            let mut clients = lock(&self.clients);
             clients.push(Arc::clone(client));
         }
-        way
+        access
     }
 
     fn is_lost(&self, node: NodeId) -> bool {
-        self.home.is_lost(node)
+        self.main_node.is_lost(node)
     }
 
     fn query_lost(&self, node: NodeId) -> bool {
-        self.home.has_lost(node)
+        self.main_node.has_lost(node)
     }
 }
 
@@ -65,16 +64,15 @@ impl SessionFactory for NodeSessionFactory {
 
     fn open_worker_session(&self) -> Result<(NodeEndpoint, OwnerWord), String> {
         let owner = {
-            let sessions = self.sessions.lock();
-            let mut sessions = sessions.unwrap_or_else(PoisonError::into_inner);
+            let mut sessions = lock(&self.sessions);
             sessions.open(std::process::id())?
         };
         let device = self.device.as_deref();
-        let endpoint = match &self.home {
+        let endpoint = match &self.main_node {
             None => NodeEndpoint::new(&self.memory, device),
-            Some(home) => {
-                let nodes: Arc<dyn NodeDirectory> = Arc::new(GuestConnections {
-                    home: Arc::clone(home),
+            Some(main_node) => {
+                let nodes: Arc<dyn NodeDirectory> = Arc::new(DataNodeConnections {
+                    main_node: Arc::clone(main_node),
                     owner,
                     clients: Mutex::default(),
                 });
@@ -89,8 +87,8 @@ impl SessionFactory for NodeSessionFactory {
 
     /// Fences a worker's session on all nodes of the pool.
     fn end_worker_session(&self, owner: OwnerWord) {
-        match &self.home {
-            Some(home) => home.fence_everywhere(owner, || self.close(owner)),
+        match &self.main_node {
+            Some(main_node) => main_node.fence_everywhere(owner, || self.close(owner)),
             None => self.close(owner),
         }
     }

@@ -158,6 +158,16 @@ pub fn purpose_word(purpose: ChunkPurpose, table: TableId) -> u64 {
 }
 
 impl ChunkEntry {
+    /// Returns whether splits of this table take leaves from the chunk.
+    pub fn has_leaves(&self, table: TableId) -> bool {
+        self.table == table && matches!(self.purpose, Some(ChunkPurpose::Leaves { .. }))
+    }
+
+    /// Returns whether splits of this table take leaves from the chunk, and no session leases it.
+    pub fn has_unleased_leaves(&self, table: TableId) -> bool {
+        self.has_leaves(table) && self.owner.is_free()
+    }
+
     /// Decodes a chunk's block.
     pub fn decode(words: &[u64]) -> Self {
         let word = words[1];

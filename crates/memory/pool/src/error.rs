@@ -23,7 +23,7 @@ pub enum PoolError {
     #[error(
         "the pool is full: {wanted_bytes} contiguous bytes were requested, and {free_bytes} of \
          {size_bytes} bytes are free{}; drop a table, or serve a larger pool",
-        kept(*.reserve_bytes)
+        reserved_text(*.reserve_bytes)
     )]
     Full {
         /// Requested size in bytes.
@@ -36,7 +36,7 @@ pub enum PoolError {
         reserve_bytes: u64,
     },
     /// The catalog has no free entry.
-    #[error("the pool's catalog is full ({table_count_max} tables); {}", room(*.dropped_count))]
+    #[error("the pool's catalog is full ({table_count_max} tables); {}", dropped_text(*.dropped_count))]
     CatalogFull {
         /// Number of entries in the catalog.
         table_count_max: u64,
@@ -61,7 +61,7 @@ impl PoolError {
     }
 }
 
-fn room(dropped_count: u64) -> String {
+fn dropped_text(dropped_count: u64) -> String {
     match dropped_count {
         0 => "drop one; a table of byte strings with search layer rf-tree counts twice".to_owned(),
         count => format!(
@@ -71,9 +71,9 @@ fn room(dropped_count: u64) -> String {
     }
 }
 
-fn kept(reserve_bytes: u64) -> String {
+fn reserved_text(reserve_bytes: u64) -> String {
     match reserve_bytes {
         0 => String::new(),
-        kept => format!(", of which {kept} are reserved for retraining"),
+        reserve_bytes => format!(", of which {reserve_bytes} are reserved for retraining"),
     }
 }

@@ -35,7 +35,7 @@ const RETRAIN_COUNTERS_BLOCK: u64 = 6;
 const QUEUE_TAIL_BLOCK: u64 = 8;
 /// Block of the number of tickets that the node has served. Written by the node alone.
 const QUEUE_HEAD_BLOCK: u64 = 9;
-/// Block of the number of changes of the member table. FAA, by the home node alone. See
+/// Block of the number of changes of the member table. FAA, by the main node alone. See
 /// [`members`].
 const MEMBERS_VERSION_BLOCK: u64 = 10;
 /// Block of the number of sessions' requests for rings. FAA. See [`session`].
@@ -305,7 +305,7 @@ impl NodeLayout {
         self.block(CATALOG_BLOCK + index * catalog::ENTRY_SIZE_BLOCKS)
     }
 
-    /// Returns the address of the number of changes of the member table. FAA, by the home node
+    /// Returns the address of the number of changes of the member table. FAA, by the main node
     /// alone.
     pub const fn members_version(&self) -> WordAddr {
         self.block(MEMBERS_VERSION_BLOCK)

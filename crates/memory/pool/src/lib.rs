@@ -11,7 +11,7 @@
 //! chunks         64 KiB each: leaves, runs of leaves, search-layer snapshots
 //! ```
 //!
-//! A pool of several nodes has all of this in the memory of its home node. The other nodes use only
+//! A pool of several nodes has all of this in the memory of its main node. The other nodes use only
 //! the superblock, the chunk table, its hot word and the chunks.
 //!
 //! Each format has one module with its layout, its decoder and its golden bytes. [`allocation`] and

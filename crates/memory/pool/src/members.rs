@@ -1,6 +1,6 @@
-//! Nodes of a pool: their table in the home node's memory, and what a process knows of it.
+//! Nodes of a pool: their table in the main node's memory, and what a process knows of it.
 //!
-//! A node's entry is two blocks of the home node's memory, by the node's number:
+//! A node's entry is two blocks of the main node's memory, by the node's number:
 //!
 //! | word | meaning |
 //! |---|---|
@@ -11,12 +11,12 @@
 //! | 4..15 | its address: `HOST:PORT` |
 //! | 15 | CRC-32C over words 1 to 14 |
 //!
-//! - **Home.** Node 0 is the pool's *home*. Its memory has the catalog, the sessions, the sequence
-//!   number, the retraining queue, all snapshots and synonym leaf tables, and the first leaf of
-//!   every table. The other nodes have leaves, and a chunk table of their own.
+//! - **Main node.** Node 0 is the pool's *main node*. Its memory has the catalog, the sessions, the
+//!   sequence number, the retraining queue, all snapshots and synonym leaf tables, and the first
+//!   leaf of every table. The other nodes have leaves, and a chunk table of their own.
 //! - **Numbers.** A node number is given to one node memory, once. A node that comes back empty
 //!   gets another number, so no address of the lost memory ever leads into the new one.
-//! - **Writes.** Only the home node writes the table: words 1 to 15 of an entry, then its state, in
+//! - **Writes.** Only the main node writes the table: words 1 to 15 of an entry, then its state, in
 //!   one batch; then it increments the version. States go from active to draining and back, from
 //!   draining to left, and from any of these to lost.
 //! - **Losses.** A lost node stays lost, and its data are gone. A process that has seen the state
@@ -26,10 +26,11 @@
 //!   draining node before it has seen the state is moved away like the others.
 
 use core::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock};
 
+use farleaf_base::locks::lock;
 use farleaf_base::{BLOCK_SIZE_WORDS, NodeId, crc32c};
-use farleaf_fabric::{Batch, BatchError, Endpoint, OperationKind};
+use farleaf_fabric::{BatchError, CountedBatch, Endpoint, OperationKind};
 
 use crate::layout::{NodeLayout, Superblock};
 
@@ -168,8 +169,8 @@ pub struct Members {
     known: Box<[OnceLock<Member>]>,
     /// State in the lowest byte of each word, and above it the number of its changes.
     states: Box<[AtomicU64]>,
-    /// Address of the home, if the pool has, or may have, several nodes.
-    home_address: OnceLock<String>,
+    /// Address of the main node, if the pool has, or may have, several nodes.
+    main_node_address: OnceLock<String>,
     /// Version of the table that was read last.
     version: AtomicU64,
     /// Lock held while the contents of a read table are applied.
@@ -177,23 +178,23 @@ pub struct Members {
 }
 
 impl Members {
-    /// Creates the members of a pool with the home node alone.
-    pub(crate) fn home_alone(home: NodeLayout) -> Self {
+    /// Creates the members of a pool with the main node alone.
+    pub(crate) fn main_node_alone(main_node: NodeLayout) -> Self {
         let count = MEMBER_COUNT_MAX as usize;
         let members = Self {
             known: (0..count).map(|_| OnceLock::new()).collect(),
             states: (0..count).map(|_| AtomicU64::new(0)).collect(),
-            home_address: OnceLock::new(),
+            main_node_address: OnceLock::new(),
             version: AtomicU64::new(0),
             update_lock: Mutex::default(),
         };
         let member = Member {
-            layout: home,
+            layout: main_node,
             address: String::new(),
         };
         // Setting an empty cell succeeds.
-        let _ = members.known[usize::from(home.node.0)].set(member);
-        members.set_state(home.node, MemberState::Active);
+        let _ = members.known[usize::from(main_node.node.0)].set(member);
+        members.set_state(main_node.node, MemberState::Active);
         members
     }
 
@@ -207,6 +208,11 @@ impl Members {
     #[inline]
     pub fn state(&self, node: NodeId) -> Option<MemberState> {
         self.member_status(node).state()
+    }
+
+    /// Returns whether a node is known and can be reached.
+    pub fn is_reachable(&self, node: NodeId) -> bool {
+        self.state(node).is_some_and(MemberState::is_reachable)
     }
 
     /// Returns the known state of a node, with the number of its changes.
@@ -239,23 +245,23 @@ impl Members {
     pub fn learn(&self, member: Member, state: MemberState) {
         let node = member.layout.node;
         if node == NodeId(0) {
-            // The home's memory is known from the start.
-            let _ = self.home_address.set(member.address);
+            // The main node's memory is known from the start.
+            let _ = self.main_node_address.set(member.address);
             return;
         }
         let _ = self.known[usize::from(node.0)].get_or_init(|| member);
         self.set_state(node, state);
     }
 
-    /// Returns the address of the home; empty in a pool of one node.
-    pub fn home_address(&self) -> &str {
-        self.home_address.get().map_or("", String::as_str)
+    /// Returns the address of the main node; empty in a pool of one node.
+    pub fn main_node_address(&self) -> &str {
+        self.main_node_address.get().map_or("", String::as_str)
     }
 
-    /// Iterates over the reachable nodes, home first.
+    /// Iterates over the reachable nodes, main node first.
     pub fn reachable(&self) -> impl Iterator<Item = NodeId> + '_ {
         let nodes = (0..=u8::MAX).map(NodeId);
-        nodes.filter(|node| self.state(*node).is_some_and(MemberState::is_reachable))
+        nodes.filter(|node| self.is_reachable(*node))
     }
 
     /// Iterates over all known nodes and their states.
@@ -277,36 +283,24 @@ impl Members {
     pub async fn refresh<E: Endpoint>(
         &self,
         endpoint: &E,
-        home: &NodeLayout,
+        main_node: &NodeLayout,
     ) -> Result<bool, BatchError> {
-        let mut batch = Batch::new();
-        let version = batch.read(home.members_version(), 1);
-        let read = endpoint.execute(&mut batch).await;
-        let version = read.map(|()| batch.words(version)[0]);
-        let count = |batch: &mut Batch| {
-            let counters = endpoint.counters();
-            counters.record(OperationKind::Control, &batch.take_cost());
-        };
-        if version
-            .as_ref()
-            .is_ok_and(|version| self.is_version(*version))
-        {
-            count(&mut batch);
+        let mut batch = CountedBatch::new(endpoint, OperationKind::Control);
+        let version = batch.read(main_node.members_version(), 1);
+        endpoint.execute(&mut batch).await?;
+        let version = batch.words(version)[0];
+        if self.is_version(version) {
             return Ok(false);
         }
-        let version = version?;
         batch.clear();
-        // The home writes entries before the version, so those of this version are there by now.
+        // The main node writes entries before the version, so those of this version are there by
+        // now.
         let size_words = MEMBER_COUNT_MAX as usize * MEMBER_SIZE_WORDS;
-        let table = batch.read(home.member_entry(NodeId(0)), size_words);
-        let read = endpoint.execute(&mut batch).await;
+        let table = batch.read(main_node.member_entry(NodeId(0)), size_words);
+        endpoint.execute(&mut batch).await?;
         // A slow reader's table may be older than what is known.
-        let update_lock = self
-            .update_lock
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        let is_newer = self.version.load(Ordering::Acquire) < version;
-        if read.is_ok() && is_newer {
+        let update_lock = lock(&self.update_lock);
+        if self.version.load(Ordering::Acquire) < version {
             let entries = batch.words(table).chunks_exact(MEMBER_SIZE_WORDS);
             for (node, words) in (0..=u8::MAX).map(NodeId).zip(entries) {
                 if let Some((member, state)) = Member::decode(node, words) {
@@ -316,31 +310,27 @@ impl Members {
             self.version.store(version, Ordering::Release);
         }
         drop(update_lock);
-        count(&mut batch);
-        read.map(|()| true)
+        Ok(true)
     }
 }
 
-/// Writes a node's entry and increments the version. Only the home node may call this.
+/// Writes a node's entry and increments the version. Only the main node may call this.
 ///
 /// # Errors
 /// The fabric failed.
 pub async fn write_member<E: Endpoint>(
     endpoint: &E,
-    home: &NodeLayout,
+    main_node: &NodeLayout,
     member: &Member,
     state: MemberState,
 ) -> Result<(), BatchError> {
-    let place = home.member_entry(member.layout.node);
+    let place = main_node.member_entry(member.layout.node);
     let words = member.encode(state);
-    let mut batch = Batch::new();
+    let mut batch = CountedBatch::new(endpoint, OperationKind::Control);
     batch.write(place.offset(1), &words[1..]);
     batch.write_word(place, words[0]);
-    batch.fetch_add(home.members_version(), 1);
-    let written = endpoint.execute(&mut batch).await;
-    let counters = endpoint.counters();
-    counters.record(OperationKind::Control, &batch.take_cost());
-    written
+    batch.fetch_add(main_node.members_version(), 1);
+    endpoint.execute(&mut batch).await
 }
 
 #[cfg(test)]
@@ -389,7 +379,7 @@ mod tests {
     /// Promise: a lost node stays lost, whatever state is reported later.
     #[test]
     fn lost_is_for_ever() {
-        let members = Members::home_alone(member(0).layout);
+        let members = Members::main_node_alone(member(0).layout);
         members.learn(member(1), MemberState::Active);
         members.learn(member(2), MemberState::Draining);
         let reachable = |members: &Members| members.reachable().map(|node| node.0).collect();
@@ -407,15 +397,15 @@ mod tests {
     /// drained again; updates with known states change nothing.
     #[test]
     fn draining_twice_is_not_draining_on() {
-        let members = Members::home_alone(member(0).layout);
+        let members = Members::main_node_alone(member(0).layout);
         members.learn(member(1), MemberState::Draining);
         let node = NodeId(1);
         let first = members.member_status(node);
         members.learn(member(1), MemberState::Draining);
         assert_eq!(members.member_status(node), first, "nothing has changed");
         assert!(members.change_state(node, first, MemberState::Active));
-        let kept = members.member_status(node);
-        assert!(members.change_state(node, kept, MemberState::Draining));
+        let active_status = members.member_status(node);
+        assert!(members.change_state(node, active_status, MemberState::Draining));
         assert_eq!(members.state(node), Some(MemberState::Draining));
         assert_ne!(members.member_status(node), first);
         assert!(!members.change_state(node, first, MemberState::Left));

@@ -9,12 +9,12 @@ use crate::allocation::reserve_count;
 use crate::layout::{ChunkIndex, NodeLayout};
 use crate::members::Members;
 
-/// Places in a pool's memory. Everything of which a pool has one is in the home node's memory, to
+/// Places in a pool's memory. Everything of which a pool has one is in the main node's memory, to
 /// whose layout this dereferences; chunks are in the memories of all nodes. Clones share their
 /// knowledge of nodes.
 #[derive(Clone, Debug)]
 pub struct PoolLayout {
-    home: NodeLayout,
+    main_node: NodeLayout,
     members: Arc<Members>,
 }
 
@@ -23,22 +23,22 @@ impl Deref for PoolLayout {
 
     #[inline]
     fn deref(&self) -> &NodeLayout {
-        &self.home
+        &self.main_node
     }
 }
 
 impl From<NodeLayout> for PoolLayout {
-    /// Creates the layout of a pool of which only the home node is known yet.
-    fn from(home: NodeLayout) -> Self {
-        let members = Arc::new(Members::home_alone(home));
-        Self { home, members }
+    /// Creates the layout of a pool of which only the main node is known yet.
+    fn from(main_node: NodeLayout) -> Self {
+        let members = Arc::new(Members::main_node_alone(main_node));
+        Self { main_node, members }
     }
 }
 
 impl PoolLayout {
-    /// Returns the layout of the home node's memory.
-    pub fn home(&self) -> &NodeLayout {
-        &self.home
+    /// Returns the layout of the main node's memory.
+    pub fn main_node(&self) -> &NodeLayout {
+        &self.main_node
     }
 
     /// Returns the known nodes of the pool.
@@ -49,13 +49,13 @@ impl PoolLayout {
     /// Returns the layout of a node's memory, if the node is known, even if it is lost.
     #[inline]
     pub fn memory(&self, node: NodeId) -> Option<&NodeLayout> {
-        if node == self.home.node {
-            return Some(&self.home);
+        if node == self.main_node.node {
+            return Some(&self.main_node);
         }
         self.members.get(node).map(|member| &member.layout)
     }
 
-    /// Iterates over the layouts of the reachable memories, home first.
+    /// Iterates over the layouts of the reachable memories, main node first.
     pub fn memories(&self) -> impl Iterator<Item = &NodeLayout> {
         let nodes = self.members.reachable();
         nodes.filter_map(|node| self.memory(node))

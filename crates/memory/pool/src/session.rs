@@ -63,11 +63,11 @@ pub enum ReplyPlace {
 impl ReplyPlace {
     /// Returns word 3 of the session of this incarnation.
     pub const fn word(self, incarnation: Incarnation) -> u64 {
-        let wish = match self {
+        let reply_place = match self {
             Self::InNodeMemory => 1,
             Self::InWindow => 2,
         };
-        incarnation.number() << 2 | wish
+        incarnation.number() << 2 | reply_place
     }
 }
 
@@ -84,7 +84,7 @@ pub struct SessionRecord {
     /// Sequence number that the node waits for.
     pub asked: SequenceNumber,
     /// Word 3: request for rings.
-    wish: u64,
+    reply_place: u64,
     /// Word 6: the session's rings.
     rings: u64,
     rings_for: u64,
@@ -99,7 +99,7 @@ impl SessionRecord {
             published: SequenceNumber(words[2]),
             pid: words[4] as u32,
             asked: SequenceNumber(words[5]),
-            wish: words[3],
+            reply_place: words[3],
             rings: words[6],
             rings_for: words[7],
         }
@@ -112,10 +112,10 @@ impl SessionRecord {
     }
 
     /// Returns where the live session wants replies, if it has requested rings.
-    pub fn wish(&self) -> Option<ReplyPlace> {
+    pub fn reply_place(&self) -> Option<ReplyPlace> {
         let alive = self.alive()?;
-        let wishes = [ReplyPlace::InNodeMemory, ReplyPlace::InWindow].into_iter();
-        let mut own = wishes.filter(|wish| wish.word(alive) == self.wish);
+        let places = [ReplyPlace::InNodeMemory, ReplyPlace::InWindow].into_iter();
+        let mut own = places.filter(|reply_place| reply_place.word(alive) == self.reply_place);
         own.next()
     }
 
@@ -258,12 +258,12 @@ mod tests {
         assert_eq!((record.published, record.pid), (SequenceNumber(4), 5));
         assert_eq!(record.asked, SequenceNumber(6));
         assert_eq!(
-            (record.wish(), record.rings()),
+            (record.reply_place(), record.rings()),
             (Some(ReplyPlace::InWindow), Some(9))
         );
         let late = SessionRecord::decode(&[alive_word(new), 3, 4, others, 5, 6, 9, 7]);
         assert_eq!(
-            (late.wish(), late.rings()),
+            (late.reply_place(), late.rings()),
             (None, None),
             "another session's"
         );

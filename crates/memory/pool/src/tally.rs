@@ -64,7 +64,7 @@ pub struct RetrainCounters {
     /// Number of records in the retrained leaves, moved or not.
     pub record_count: u64,
     /// Number of retrainings that did not start for lack of space.
-    pub no_room_count: u64,
+    pub no_space_count: u64,
 }
 
 impl RetrainCounters {
@@ -84,7 +84,7 @@ impl RetrainCounters {
             self.adopted_count,
             self.late_count,
             self.record_count,
-            self.no_room_count,
+            self.no_space_count,
         ]
     }
 
@@ -104,7 +104,7 @@ impl RetrainCounters {
             adopted_count: words[10],
             late_count: words[11],
             record_count: words[12],
-            no_room_count: words[13],
+            no_space_count: words[13],
         }
     }
 }
@@ -142,6 +142,6 @@ mod tests {
         assert_eq!((tally.retraining_count, tally.found_count), (1, 10));
         assert_eq!((tally.time_ns_max, tally.reclaimed_bytes), (6, 7));
         assert_eq!((tally.late_count, tally.record_count), (12, 13));
-        assert_eq!(tally.no_room_count, 14);
+        assert_eq!(tally.no_space_count, 14);
     }
 }

@@ -14,7 +14,7 @@ pub(super) fn cases<B: Backend>() -> Vec<Case<B>> {
         Case::new(
             "FABRIC-8",
             "a client that hears of a completed WRITE sees it",
-            told,
+            announced_outside,
         ),
         Case::new(
             "FABRIC-8",
@@ -41,7 +41,7 @@ pub(super) fn cases<B: Backend>() -> Vec<Case<B>> {
 
 /// Checks visibility if the completion is announced outside of the fabric, as in a reply to a
 /// request.
-fn told<B: Backend>(backend: &B) {
+fn announced_outside<B: Backend>(backend: &B) {
     let round_count = 20_000 / B::ROUND_DIVISOR;
     let completed = AtomicU64::new(0);
     let writer = client(async |endpoint| {
@@ -52,13 +52,13 @@ fn told<B: Backend>(backend: &B) {
     });
     let reader = client(async |endpoint| {
         loop {
-            let told = completed.load(Ordering::Acquire);
+            let completed_round = completed.load(Ordering::Acquire);
             let seen = read_word(&*endpoint, 100).await;
             assert!(
-                seen >= told,
-                "round {told} was complete, but a later READ saw {seen}"
+                seen >= completed_round,
+                "round {completed_round} was complete, but a later READ saw {seen}"
             );
-            if told == round_count {
+            if completed_round == round_count {
                 break;
             }
         }

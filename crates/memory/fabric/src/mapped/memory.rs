@@ -48,17 +48,7 @@ impl MappedMemory {
     pub fn anonymous(size_bytes: u64) -> io::Result<Self> {
         let length = round_up(size_bytes, HUGE_PAGE_SIZE_BYTES)?;
         host::check_available(length as u64)?;
-        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-        // SAFETY: with a null hint the kernel chooses an address range that is not in use.
-        let base = unsafe {
-            rustix::mm::mmap_anonymous(
-                ptr::null_mut(),
-                length,
-                ProtFlags::READ | ProtFlags::WRITE,
-                flags,
-            )
-        }?;
-        let memory = Self::from_mapping(base, length)?;
+        let memory = Self::map_private(length, MapFlags::NORESERVE)?;
         // Failure is harmless: without transparent huge pages the memory works, only slower.
         let _ = memory.advise(Advice::LinuxHugepage);
         Ok(memory)
@@ -71,21 +61,21 @@ impl MappedMemory {
     /// The host does not have enough memory or address space.
     pub(crate) fn for_card(size_bytes: u64) -> io::Result<Self> {
         let length = round_up(size_bytes, rustix::param::page_size() as u64)?;
-        let flags = MapFlags::PRIVATE;
-        // SAFETY: with a null hint the kernel chooses an address range that is not in use.
-        let base = unsafe {
-            rustix::mm::mmap_anonymous(
-                ptr::null_mut(),
-                length,
-                ProtFlags::READ | ProtFlags::WRITE,
-                flags,
-            )
-        }?;
-        let memory = Self::from_mapping(base, length)?;
+        let memory = Self::map_private(length, MapFlags::empty())?;
         // If a child shared the pages, a write would give this process a copy that is not the
         // card's.
         memory.advise(Advice::LinuxDontFork)?;
         Ok(memory)
+    }
+
+    /// Maps zeroed memory of this process alone.
+    fn map_private(length: usize, flags: MapFlags) -> io::Result<Self> {
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = MapFlags::PRIVATE | flags;
+        // SAFETY: with a null hint the kernel chooses an address range that is not in use.
+        let base =
+            unsafe { rustix::mm::mmap_anonymous(ptr::null_mut(), length, protection, flags) }?;
+        Self::from_mapping(base, length)
     }
 
     /// Creates memory for other processes to map: a sealed memfd of `size_bytes`.

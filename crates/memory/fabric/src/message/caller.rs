@@ -87,7 +87,7 @@ struct OutgoingMessage<'a> {
 impl CallerRings {
     /// Creates the state of two zeroed rings: `requests` in the server's memory, `replies` in the
     /// caller's own.
-    pub fn new((requests, replies): (Ring, Ring)) -> Self {
+    pub fn new(requests: Ring, replies: Ring) -> Self {
         Self {
             requests,
             replies,
@@ -109,10 +109,10 @@ impl CallerRings {
 
     /// Creates the state of two zeroed rings, of which `replies` begins with the first word of the
     /// caller's window (FABRIC-10).
-    pub fn in_window(rings: (Ring, Ring)) -> Self {
+    pub fn in_window(requests: Ring, replies: Ring) -> Self {
         Self {
             has_window: true,
-            ..Self::new(rings)
+            ..Self::new(requests, replies)
         }
     }
 
@@ -158,7 +158,8 @@ impl<'a, E: Endpoint, N: Endpoint> Caller<'a, E, N> {
         &self,
         batch: &mut Batch,
         request: &[u8],
-        (reply_size_bytes, reply): (usize, &mut Vec<u8>),
+        reply_size_bytes: usize,
+        reply: &mut Vec<u8>,
         is_gone: impl Fn() -> bool,
     ) -> Result<(), CallError> {
         let size_bytes_max = self.request_size_bytes_max();
@@ -354,12 +355,12 @@ impl<'a, E: Endpoint, N: Endpoint> Caller<'a, E, N> {
         reply: &mut Vec<u8>,
     ) -> Result<ReplyHead, CallError> {
         let head = ReplyHead::from_words(words);
-        let room_bytes = capacity_bytes(tag.segment_count, REPLY_HEAD_SIZE_WORDS);
-        if head.size_bytes as usize > room_bytes {
+        let space_bytes = capacity_bytes(tag.segment_count, REPLY_HEAD_SIZE_WORDS);
+        if head.size_bytes as usize > space_bytes {
             let size_bytes = head.size_bytes;
             return Err(self.malformed(MalformedMessage::TooLong {
                 size_bytes,
-                room_bytes,
+                space_bytes,
             }));
         }
         let size_bytes = head.size_bytes as usize;

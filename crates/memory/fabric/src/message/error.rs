@@ -92,12 +92,12 @@ pub enum MalformedMessage {
         there: u32,
     },
     /// The payload is longer than the message.
-    #[error("payload size {size_bytes} exceeds the message's capacity of {room_bytes} bytes")]
+    #[error("payload size {size_bytes} exceeds the message's capacity of {space_bytes} bytes")]
     TooLong {
         /// Stated size of the payload in bytes.
         size_bytes: u32,
         /// Capacity of the message's segments in bytes.
-        room_bytes: usize,
+        space_bytes: usize,
     },
     /// The payload of a fetch does not have the size of a sequence number and an offset.
     #[error("expected a fetch payload of {due_bytes} bytes, found {size_bytes}")]

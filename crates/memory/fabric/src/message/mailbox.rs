@@ -1,9 +1,10 @@
 //! The server's side of one caller: requests in the order of their numbers, replies in any order.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use crate::{Batch, BatchError, Endpoint, ProtocolCheck};
+use farleaf_base::locks::lock;
 
 use crate::message::error::{MailboxError, MalformedMessage};
 use crate::message::local::load;
@@ -51,13 +52,13 @@ pub struct Mailbox {
 #[derive(Debug)]
 pub struct Replies {
     ring: Ring,
-    kept: Mutex<KeptReplies>,
+    retained: Mutex<RetainedReplies>,
     kept_size_bytes_max: usize,
 }
 
 /// Replies of which parts are still to be fetched, by sequence number of their request.
 #[derive(Debug, Default)]
-struct KeptReplies {
+struct RetainedReplies {
     replies: BTreeMap<u64, Vec<u8>>,
     size_bytes: usize,
     /// Smallest sequence number that the caller still waits for.
@@ -68,10 +69,10 @@ impl Mailbox {
     /// Creates the mailbox of a caller on these zeroed rings: `requests` in local memory, and
     /// `replies` in the caller's memory. Replies of up to `kept_size_bytes_max` bytes in total are
     /// kept until they are fetched.
-    pub fn new((requests, replies): (Ring, Ring), kept_size_bytes_max: usize) -> Self {
+    pub fn new(requests: Ring, replies: Ring, kept_size_bytes_max: usize) -> Self {
         let replies = Replies {
             ring: replies,
-            kept: Mutex::default(),
+            retained: Mutex::default(),
             kept_size_bytes_max,
         };
         Self {
@@ -202,11 +203,11 @@ impl Mailbox {
     /// Validates a request that was read.
     fn request(&self, tag: Tag, head: RequestHead) -> Result<Request, MailboxError> {
         let size_bytes = head.size_bytes;
-        let room_bytes = capacity_bytes(tag.segment_count, REQUEST_HEAD_SIZE_WORDS);
-        if size_bytes as usize > room_bytes {
+        let space_bytes = capacity_bytes(tag.segment_count, REQUEST_HEAD_SIZE_WORDS);
+        if size_bytes as usize > space_bytes {
             return Err(malformed(MalformedMessage::TooLong {
                 size_bytes,
-                room_bytes,
+                space_bytes,
             }));
         }
         let (first, count) = (head.reply_first, head.reply_segment_count);
@@ -262,8 +263,8 @@ impl Replies {
         place: ReplySpace,
         payload: &[u8],
     ) -> Result<(), BatchError> {
-        let room_bytes = capacity_bytes(place.segment_count, REPLY_HEAD_SIZE_WORDS);
-        let part = &payload[..payload.len().min(room_bytes)];
+        let space_bytes = capacity_bytes(place.segment_count, REPLY_HEAD_SIZE_WORDS);
+        let part = &payload[..payload.len().min(space_bytes)];
         if part.len() < payload.len() && !self.keep(place.sequence, payload) {
             let reason = format!(
                 "the reply has {} bytes, which exceeds the limit of {} unfetched bytes for this \
@@ -274,8 +275,8 @@ impl Replies {
             return self.refuse(to_caller, batch, place, &reason).await;
         }
         let whole = payload.len();
-        let of = (MessageKind::Reply, whole);
-        self.write(to_caller, batch, (place, of), part).await
+        self.write(to_caller, batch, place, MessageKind::Reply, whole, part)
+            .await
     }
 
     /// Refuses a request, and writes as much of the reason as its space can hold.
@@ -289,51 +290,55 @@ impl Replies {
         place: ReplySpace,
         reason: &str,
     ) -> Result<(), BatchError> {
-        let room_bytes = capacity_bytes(place.segment_count, REPLY_HEAD_SIZE_WORDS);
-        let reason = &reason.as_bytes()[..reason.len().min(room_bytes)];
-        let of = (MessageKind::Refused, reason.len());
-        self.write(to_caller, batch, (place, of), reason).await
+        let space_bytes = capacity_bytes(place.segment_count, REPLY_HEAD_SIZE_WORDS);
+        let reason = &reason.as_bytes()[..reason.len().min(space_bytes)];
+        self.write(
+            to_caller,
+            batch,
+            place,
+            MessageKind::Refused,
+            reason.len(),
+            reason,
+        )
+        .await
     }
 
     /// Returns the number of bytes that are kept until they are fetched.
     pub fn kept_size_bytes(&self) -> usize {
-        self.kept().size_bytes
-    }
-
-    fn kept(&self) -> MutexGuard<'_, KeptReplies> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.retained).size_bytes
     }
 
     /// Keeps a reply for later fetches. Returns false if the limit would be exceeded, or if the
     /// caller no longer waits for the reply.
     fn keep(&self, sequence: u64, reply: &[u8]) -> bool {
-        let mut kept = self.kept();
-        if sequence < kept.awaited_from {
+        let mut retained = lock(&self.retained);
+        if sequence < retained.awaited_from {
             return true;
         }
-        let size_bytes = kept.size_bytes + reply.len();
+        let size_bytes = retained.size_bytes + reply.len();
         let is_small = size_bytes <= self.kept_size_bytes_max && u32::try_from(reply.len()).is_ok();
         if is_small {
-            kept.size_bytes = size_bytes;
-            kept.replies.insert(sequence, reply.to_vec());
+            retained.size_bytes = size_bytes;
+            retained.replies.insert(sequence, reply.to_vec());
         }
         is_small
     }
 
-    /// Drops kept replies below this number, and marks those not served yet as no longer awaited.
+    /// Drops retained replies below this number, and marks those not served yet as no longer
+    /// awaited.
     fn forget_below(&self, sequence: u64) {
-        let mut kept = self.kept();
-        kept.awaited_from = kept.awaited_from.max(sequence);
-        while let Some(first) = kept.replies.first_entry() {
+        let mut retained = lock(&self.retained);
+        retained.awaited_from = retained.awaited_from.max(sequence);
+        while let Some(first) = retained.replies.first_entry() {
             if *first.key() >= sequence {
                 break;
             }
             let size_bytes = first.remove().len();
-            kept.size_bytes -= size_bytes;
+            retained.size_bytes -= size_bytes;
         }
     }
 
-    /// Answers a fetch with the next part of a kept reply.
+    /// Answers a fetch with the next part of a retained reply.
     async fn fetch<C: Endpoint>(
         &self,
         to_caller: &C,
@@ -350,11 +355,11 @@ impl Replies {
         })?;
         let word = |at: usize| u64::from_le_bytes(core::array::from_fn(|byte| wanted[at + byte]));
         let (sequence, offset) = (word(0), word(8));
-        let room_bytes = capacity_bytes(place.segment_count, REPLY_HEAD_SIZE_WORDS);
-        let part = self.part(sequence, offset, room_bytes);
+        let space_bytes = capacity_bytes(place.segment_count, REPLY_HEAD_SIZE_WORDS);
+        let part = self.part(sequence, offset, space_bytes);
         if let Some((part, whole)) = part {
-            let of = (MessageKind::Reply, whole);
-            self.write(to_caller, batch, (place, of), &part).await?;
+            self.write(to_caller, batch, place, MessageKind::Reply, whole, &part)
+                .await?;
         } else {
             let reason = format!("the server does not have reply {sequence} from byte {offset} on");
             self.refuse(to_caller, batch, place, &reason).await?;
@@ -362,18 +367,18 @@ impl Replies {
         Ok(())
     }
 
-    /// Returns a kept reply from an offset on, and its whole length. After the last part the reply
-    /// is dropped.
-    fn part(&self, sequence: u64, offset: u64, room_bytes: usize) -> Option<(Vec<u8>, usize)> {
-        let mut kept = self.kept();
-        let reply = kept.replies.get(&sequence)?;
+    /// Returns a retained reply from an offset on, and its whole length. After the last part the
+    /// reply is dropped.
+    fn part(&self, sequence: u64, offset: u64, space_bytes: usize) -> Option<(Vec<u8>, usize)> {
+        let mut retained = lock(&self.retained);
+        let reply = retained.replies.get(&sequence)?;
         let whole = reply.len();
         let from = usize::try_from(offset).ok().filter(|from| *from < whole)?;
-        let to = whole.min(from.saturating_add(room_bytes));
+        let to = whole.min(from.saturating_add(space_bytes));
         let part = reply[from..to].to_vec();
         if to == whole {
-            kept.replies.remove(&sequence);
-            kept.size_bytes -= whole;
+            retained.replies.remove(&sequence);
+            retained.size_bytes -= whole;
         }
         Some((part, whole))
     }
@@ -383,12 +388,14 @@ impl Replies {
         &self,
         to_caller: &C,
         batch: &mut Batch,
-        (place, (kind, whole)): (ReplySpace, (MessageKind, usize)),
+        place: ReplySpace,
+        kind: MessageKind,
+        whole_size_bytes: usize,
         payload: &[u8],
     ) -> Result<(), BatchError> {
         let head = ReplyHead {
             size_bytes: payload.len() as u32,
-            whole_size_bytes: whole as u32,
+            whole_size_bytes: whole_size_bytes as u32,
         };
         let tag = Tag {
             sequence: place.sequence,

@@ -32,8 +32,9 @@
 //!   position. Replies arrive in any order.
 //! - **Long replies.** A reply that is longer than its space arrives in parts. The first part
 //!   states the whole length; the server keeps the rest until the caller has fetched it by further
-//!   requests. Each request names the smallest number that its caller still waits for; kept replies
-//!   below it are dropped. A reply that would exceed the limit of kept bytes is refused.
+//!   requests. Each request names the smallest number that its caller still waits for; retained
+//!   replies below it are dropped. A reply that would exceed the limit of retained bytes is
+//!   refused.
 //! - **Validation.** The server trusts nothing in a ring. An invalid tag, a position outside of a
 //!   ring, or a contradiction ends that caller's mailbox with an error that describes it. Replies
 //!   are written only into the caller's own ring.

@@ -54,7 +54,7 @@ pub struct PartFailure {
     /// Index in the batch of the verb that failed.
     pub(crate) verb_index: usize,
     pub(crate) kind: BatchErrorKind,
-    /// True if the loss of the node may be the reason; then the pool's home is asked.
+    /// True if the loss of the node may be the reason; then the pool's main node is asked.
     pub(crate) may_be_lost: bool,
 }
 

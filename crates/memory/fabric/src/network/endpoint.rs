@@ -47,7 +47,7 @@ pub struct NetworkEndpoint<C: Connection> {
     pub(crate) is_unchecked: bool,
 }
 
-/// Resources for connecting to nodes other than the home.
+/// Resources for connecting to nodes other than the main node.
 #[derive(Debug)]
 pub(crate) struct OtherNodes<C: Connection> {
     pub(crate) directory: Arc<dyn NodeDirectory>,
@@ -57,13 +57,13 @@ pub(crate) struct OtherNodes<C: Connection> {
 }
 
 /// Access to node 0.
-pub(crate) enum Home<C> {
+pub(crate) enum MainNode<C> {
     Connected(C),
     Mapped(Box<MappedEndpoint>),
 }
 
 impl<C: Connection> NetworkEndpoint<C> {
-    fn with_room_for(node_count: usize) -> Self {
+    fn with_space_for(node_count: usize) -> Self {
         Self {
             nodes: (0..node_count).map(|_| OnceCell::new()).collect(),
             connected_end: Cell::new(0),
@@ -86,18 +86,18 @@ impl<C: Connection> NetworkEndpoint<C> {
 
     /// Returns an endpoint to node 0 alone.
     pub(crate) fn to_one(connection: C) -> Self {
-        let endpoint = Self::with_room_for(1);
+        let endpoint = Self::with_space_for(1);
         endpoint.set(0, connection);
         endpoint
     }
 
     /// Returns an endpoint to node 0, and to others when they are needed.
-    pub(crate) fn to_pool(home: Home<C>, others: OtherNodes<C>) -> Self {
-        let mut endpoint = Self::with_room_for(NODE_COUNT_MAX);
+    pub(crate) fn to_pool(main_node: MainNode<C>, others: OtherNodes<C>) -> Self {
+        let mut endpoint = Self::with_space_for(NODE_COUNT_MAX);
         endpoint.others = Some(others);
-        match home {
-            Home::Connected(connection) => endpoint.set(0, connection),
-            Home::Mapped(local) => endpoint.local = Some(local),
+        match main_node {
+            MainNode::Connected(connection) => endpoint.set(0, connection),
+            MainNode::Mapped(local) => endpoint.local = Some(local),
         }
         endpoint
     }
@@ -142,10 +142,10 @@ impl<C: Connection> NetworkEndpoint<C> {
 
     #[cold]
     fn connect_to(&self, others: &OtherNodes<C>, node: NodeId) -> Result<(), BatchError> {
-        let mut way = others.directory.find(node);
+        let mut access = others.directory.find(node);
         let mut is_renewed = false;
         let loss = loop {
-            let client = match way {
+            let client = match access {
                 NodeAccess::None | NodeAccess::Lost => return Ok(()),
                 NodeAccess::Unreachable(reason) => break Loss::Broken(reason),
                 NodeAccess::At(client) => client,
@@ -165,7 +165,7 @@ impl<C: Connection> NetworkEndpoint<C> {
             let may_renew = !is_renewed && loss.may_be_node_loss();
             let renewed = may_renew.then(|| others.directory.renew(node, &client));
             match renewed.flatten() {
-                Some(renewed) => way = renewed,
+                Some(renewed) => access = renewed,
                 None => break loss,
             }
             is_renewed = true;
@@ -173,8 +173,8 @@ impl<C: Connection> NetworkEndpoint<C> {
         Err(BatchError::new(loss.before_posting(node), 0))
     }
 
-    /// Asks the pool's home whether a node is lost for good. Called if its connection broke, or was
-    /// closed in good order.
+    /// Asks the pool's main node whether a node is lost for good. Called if its connection broke,
+    /// or was closed in good order.
     #[cold]
     pub(super) fn query_lost(&self, node: NodeId) -> bool {
         let others = self.others.as_ref().filter(|_| node != NodeId(0));
@@ -279,25 +279,25 @@ impl<C: Connection> Endpoint for NetworkEndpoint<C> {
     }
 
     fn open_window(&self, word_count: usize) -> bool {
-        let home = self.node(NodeId(0));
-        home.is_some_and(|home| home.borrow_mut().open_window(word_count))
+        let main_node = self.node(NodeId(0));
+        main_node.is_some_and(|main_node| main_node.borrow_mut().open_window(word_count))
     }
 
     fn read_window(&self, index: u64, to: &mut [u64]) -> bool {
-        let Some(mut home) = self.node(NodeId(0)).map(RefCell::borrow_mut) else {
+        let Some(mut main_node) = self.node(NodeId(0)).map(RefCell::borrow_mut) else {
             return false;
         };
-        if home.loss().is_some() {
+        if main_node.loss().is_some() {
             return false;
         }
-        let words = home.window().get(index as usize..);
+        let words = main_node.window().get(index as usize..);
         let words = words.and_then(|words| words.get(..to.len()));
         words.inspect(|words| to.copy_from_slice(words)).is_some()
     }
 
     fn await_window(&self, is_awaited: bool) {
-        if let Some(home) = self.node(NodeId(0)) {
-            home.borrow_mut().await_window(is_awaited);
+        if let Some(main_node) = self.node(NodeId(0)) {
+            main_node.borrow_mut().await_window(is_awaited);
         }
     }
 

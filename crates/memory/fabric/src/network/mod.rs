@@ -4,15 +4,15 @@
 //! ```text
 //!   NetworkEndpoint of a session          nodes
 //!   +-----------------------------+
-//!   | batch: part for node 0 -----|--- connection --- 0, the pool's home
+//!   | batch: part for node 0 -----|--- connection --- 0, the pool's main node
 //!   |        part for node 2 -----|--- connection --- 2, opened when it was first needed
 //!   +-----------------------------+
 //! ```
 //!
 //! A batch is split into one part for each of its nodes. All parts are posted at once, and the
 //! batch is complete when the last part is (FABRIC-1). Nothing is posted from the first refused
-//! verb on (FABRIC-5), and nothing at all if a connection is broken. If the pool's home reports a
-//! node as lost for good, its part is left out, and its verbs fail with
+//! verb on (FABRIC-5), and nothing at all if a connection is broken. If the pool's main node
+//! reports a node as lost for good, its part is left out, and its verbs fail with
 //! [`BatchErrorKind::NodeLost`].
 //!
 //! | module | content |
@@ -33,7 +33,7 @@ mod silence;
 
 pub use connection::{BatchPart, Connection, Loss, OperationSlot, PartFailure};
 pub use endpoint::NetworkEndpoint;
-pub(crate) use endpoint::{Home, OtherNodes};
+pub(crate) use endpoint::{MainNode, OtherNodes};
 pub use execute::NetworkExecute;
 pub use nodes::{NodeAccess, NodeDirectory};
 pub(crate) use silence::Silence;

@@ -20,8 +20,8 @@ pub enum NodeAccess {
     Unreachable(String),
 }
 
-/// Directory of a pool's nodes other than the home. Calls may block. For operations on connected
-/// nodes only [`is_lost`](Self::is_lost) is called.
+/// Directory of a pool's nodes other than the main node. Calls may block. For operations on
+/// connected nodes only [`is_lost`](Self::is_lost) is called.
 pub trait NodeDirectory: Debug + Send + Sync {
     /// Returns the access to a node.
     fn find(&self, node: NodeId) -> NodeAccess;
@@ -36,8 +36,8 @@ pub trait NodeDirectory: Debug + Send + Sync {
     /// Returns true if a node is known to be lost for good. Costs nothing.
     fn is_lost(&self, node: NodeId) -> bool;
 
-    /// Returns true if the pool's home reports a node as lost for good. Called after the connection
-    /// to the node broke. Waits until the home has noticed the loss, or has heard from the node
-    /// since.
+    /// Returns true if the pool's main node reports a node as lost for good. Called after the
+    /// connection to the node broke. Waits until the main node has noticed the loss, or has heard
+    /// from the node since.
     fn query_lost(&self, node: NodeId) -> bool;
 }

@@ -84,17 +84,17 @@ mod tests {
         let time_max = Duration::from_millis(20);
         let mut silence = Silence::new(time_max);
         std::thread::sleep(2 * time_max);
-        let looks = |silence: &mut Silence, count: u32| {
-            let looks = (0..count).filter(|_| silence.note_idle_poll());
-            looks.count()
+        let clock_read_count = |silence: &mut Silence, count: u32| {
+            let clock_reads = (0..count).filter(|_| silence.note_idle_poll());
+            clock_reads.count()
         };
-        assert_eq!(looks(&mut silence, 3 * CLOCK_POLL_COUNT), 3);
+        assert_eq!(clock_read_count(&mut silence, 3 * CLOCK_POLL_COUNT), 3);
         assert!(!silence.is_too_long(), "nothing was owed before");
         std::thread::sleep(2 * time_max);
         assert!(silence.is_too_long(), "{}", silence.reason());
         silence.end();
         silence.check_soon();
-        assert_eq!(looks(&mut silence, 1), 1);
+        assert_eq!(clock_read_count(&mut silence, 1), 1);
         assert!(!silence.is_too_long(), "of the silence that has ended");
         assert!(!silence.was_idle_for(time_max));
     }

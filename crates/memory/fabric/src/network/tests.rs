@@ -151,19 +151,19 @@ impl NodeDirectory for Lost {
 struct TestPool {
     endpoint: NetworkEndpoint<FakeConnection>,
     plans: [Rc<RefCell<NodeScript>>; 2],
-    home: Arc<MappedMemory>,
+    main_node: Arc<MappedMemory>,
 }
 
 impl TestPool {
     fn new(directory: Lost) -> Self {
-        let home = MappedMemory::anonymous(REGION_SIZE_WORDS * 8).expect("memory");
-        let home = Arc::new(home);
+        let main_node = MappedMemory::anonymous(REGION_SIZE_WORDS * 8).expect("memory");
+        let main_node = Arc::new(main_node);
         let others = OtherNodes {
             directory: Arc::new(directory),
             owner: None,
             resources: (),
         };
-        let local = Home::Mapped(Box::new(MappedEndpoint::new(Arc::clone(&home))));
+        let local = MainNode::Mapped(Box::new(MappedEndpoint::new(Arc::clone(&main_node))));
         let endpoint = NetworkEndpoint::to_pool(local, others);
         let plans: [Rc<RefCell<NodeScript>>; 2] = Default::default();
         for (node, plan) in plans.iter().enumerate() {
@@ -178,7 +178,7 @@ impl TestPool {
         Self {
             endpoint,
             plans,
-            home,
+            main_node,
         }
     }
 
@@ -224,7 +224,8 @@ fn each_node_is_posted_to_once() {
     scene.execute(&mut batch).expect("all are there");
     assert_eq!(adds.map(|add| batch.previous(add)), [0, 1, 2]);
     assert_eq!(batch.previous(swap), 0);
-    let word = |index: usize| scene.home.words()[index].load(core::sync::atomic::Ordering::SeqCst);
+    let word =
+        |index: usize| scene.main_node.words()[index].load(core::sync::atomic::Ordering::SeqCst);
     assert_eq!([word(30), word(31)], [3, 9]);
     assert_eq!(scene.posted(1), [10, 11]);
     assert_eq!(scene.posted(2), [20, 21]);

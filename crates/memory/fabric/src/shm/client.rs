@@ -4,10 +4,11 @@ use core::convert::identity;
 use std::io::{self, IoSliceMut};
 use std::mem::{self, MaybeUninit};
 use std::os::fd::OwnedFd;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use farleaf_base::OwnerWord;
+use farleaf_base::locks::lock;
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketAddrUnix,
@@ -55,8 +56,8 @@ impl ShmClient {
     ) -> Result<(Self, OwnedFd, u64), ControlError> {
         let pool = name.to_string();
         let opened = open_socket(name, answer_time_max);
-        let told = opened.map_err(|source| unanswered(&pool, source, |it| at_socket(name, &it)));
-        let socket = told?;
+        let socket =
+            opened.map_err(|source| unanswered(&pool, source, |it| at_socket(name, &it)))?;
         let client = Self {
             pool,
             socket: Mutex::new(Ok(socket)),
@@ -89,7 +90,7 @@ impl ShmClient {
     fn exchange_once(&self, request: &Frame) -> io::Result<(Frame, usize, Option<OwnedFd>)> {
         // The socket is taken out during the exchange. If a thread panics in an exchange, the next
         // call finds no socket, so a poisoned lock needs no other handling.
-        let mut place = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut place = lock(&self.socket);
         let socket = mem::replace(&mut *place, Err(io::ErrorKind::NotConnected));
         let socket = socket.map_err(|kind| {
             *place = Err(kind);
@@ -147,13 +148,13 @@ impl Control for ShmClient {
 fn unanswered(
     pool: &str,
     source: io::Error,
-    told: impl FnOnce(io::Error) -> io::Error,
+    describe: impl FnOnce(io::Error) -> io::Error,
 ) -> ControlError {
     let pool = pool.to_owned();
     match source.kind() {
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => ControlError::Silent { pool },
         _ => ControlError::Unreachable {
-            source: told(source),
+            source: describe(source),
             pool,
         },
     }
@@ -162,11 +163,11 @@ fn unanswered(
 /// Adds the socket's path and the setting that selects it: the node may run in another directory.
 fn at_socket(name: &PoolName, error: &io::Error) -> io::Error {
     let path = name.socket_path();
-    let told = format!(
+    let message = format!(
         "{error} at {} ({DIRECTORY_VARIABLE} chooses another directory)",
         path.display()
     );
-    io::Error::new(error.kind(), told)
+    io::Error::new(error.kind(), message)
 }
 
 /// Longest tick of the system's socket timers. They count the tick in progress, so they may expire

@@ -79,7 +79,8 @@ impl AgreementKey {
     /// [`InvalidPublicKey`].
     pub fn agree(
         self,
-        (side, other): (AgreementSide, &PublicKey),
+        side: AgreementSide,
+        other: &PublicKey,
         known: Option<&Secret>,
         purpose: &[&[u8]],
     ) -> Result<Secret, InvalidPublicKey> {
@@ -116,14 +117,20 @@ mod tests {
 
     /// Returns the secrets of two sides, each computed with its own known secret and purpose.
     fn agreed(
-        (one_knows, one_for): (Option<&Secret>, &[u8]),
-        (other_knows, other_for): (Option<&Secret>, &[u8]),
+        one_knows: Option<&Secret>,
+        one_for: &[u8],
+        other_knows: Option<&Secret>,
+        other_for: &[u8],
     ) -> (Vec<u8>, Vec<u8>) {
         let (one, other) = keys();
         let (to_one, to_other) = (other.public(), one.public());
-        let one = one.agree((AgreementSide::Asking, &to_one), one_knows, &[one_for]);
-        let to_other = (AgreementSide::Answering, &to_other);
-        let other = other.agree(to_other, other_knows, &[other_for]);
+        let one = one.agree(AgreementSide::Asking, &to_one, one_knows, &[one_for]);
+        let other = other.agree(
+            AgreementSide::Answering,
+            &to_other,
+            other_knows,
+            &[other_for],
+        );
         let proof = |secret: Secret| {
             assert_eq!(secret.rights(), Rights::Admin);
             let key = secret.protocol_key("test").expect("it is no derived key");
@@ -144,7 +151,7 @@ mod tests {
         let (secret, wrong) = (Some(&secret), Some(&wrong));
         let mut seen = Vec::new();
         for knows in [None, secret] {
-            let (one, other) = agreed((knows, b"a"), (knows, b"a"));
+            let (one, other) = agreed(knows, b"a", knows, b"a");
             assert_eq!(one, other);
             assert!(!seen.contains(&one));
             seen.push(one);
@@ -154,7 +161,7 @@ mod tests {
             ((secret, b"a"), (None, b"a")),
             ((secret, b"a"), (secret, b"b")),
         ] {
-            let (one, other) = agreed((one_knows, one_for), (other_knows, other_for));
+            let (one, other) = agreed(one_knows, one_for, other_knows, other_for);
             assert_ne!(one, other);
         }
     }
@@ -165,7 +172,7 @@ mod tests {
         let mut one = [0; PUBLIC_KEY_SIZE_BYTES];
         for first in [0, 1] {
             one[0] = first;
-            let agreed = keys().0.agree((AgreementSide::Asking, &one), None, &[b"a"]);
+            let agreed = keys().0.agree(AgreementSide::Asking, &one, None, &[b"a"]);
             assert_eq!(agreed.err(), Some(InvalidPublicKey));
         }
     }

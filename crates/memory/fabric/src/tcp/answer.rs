@@ -23,11 +23,11 @@ pub(super) fn scatter(
         if wire_count > executed_count {
             return false;
         }
-        let room = verb.room();
-        if room.len() > brought.len() {
+        let range = verb.result_range();
+        if range.len() > brought.len() {
             return false;
         }
-        data[room]
+        data[range]
             .iter_mut()
             .zip(&mut brought)
             .for_each(|(to, from)| *to = from);

@@ -5,14 +5,15 @@ use std::collections::HashMap;
 use std::io;
 use std::mem;
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use farleaf_base::locks::lock;
 use farleaf_base::{NodeId, OwnerWord};
 
 use crate::control::{Control, ControlError, SessionLife};
-use crate::network::{Home, NodeDirectory, OtherNodes};
+use crate::network::{MainNode, NodeDirectory, OtherNodes};
 use crate::tcp::TcpEndpoint;
 use crate::tcp::connection::TcpConnection;
 use crate::tcp::greeting::{
@@ -74,7 +75,7 @@ pub struct TcpClient {
     ticket: Ticket,
     memory_size_bytes: u64,
     answer_time_max: Duration,
-    /// Passes of the sessions registered by the pool's home, by owner word.
+    /// Passes of the sessions registered by the pool's main node, by owner word.
     passes: Arc<Mutex<HashMap<u64, Pass>>>,
     /// Socket of the connection, so that it can be shut down while a call is in progress.
     socket: TcpStream,
@@ -137,24 +138,20 @@ impl TcpClient {
         Ok(client)
     }
 
-    /// Returns this client of a further node of a pool, for the sessions that `home` has
+    /// Returns this client of a further node of a pool, for the sessions that `main_node` has
     /// registered, which the node admits by their passes.
     #[must_use]
-    pub fn with_sessions_of(mut self, home: &Self) -> Self {
-        self.passes = Arc::clone(&home.passes);
+    pub fn with_sessions_of(mut self, main_node: &Self) -> Self {
+        self.passes = Arc::clone(&main_node.passes);
         self
     }
 
-    /// Returns this client of a further node of a pool, for one session with a pass. For the home
-    /// itself, which has the key of all passes.
+    /// Returns this client of a further node of a pool, for one session with a pass. For the main
+    /// node itself, which has the key of all passes.
     #[must_use]
     pub fn with_pass(self, owner: OwnerWord, pass: Pass) -> Self {
-        self.passes().insert(owner.word(), pass);
+        lock(&self.passes).insert(owner.word(), pass);
         self
-    }
-
-    fn passes(&self) -> MutexGuard<'_, HashMap<u64, Pass>> {
-        self.passes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the secret that the client has proven: the configured or the local one.
@@ -180,8 +177,8 @@ impl TcpClient {
         Ok(TcpEndpoint::to_one(self.connection(owner)?))
     }
 
-    /// Opens an [`endpoint`](Self::endpoint) to this node, the pool's home, which connects to other
-    /// nodes when they are needed.
+    /// Opens an [`endpoint`](Self::endpoint) to this node, the pool's main node, which connects to
+    /// other nodes when they are needed.
     ///
     /// # Errors
     /// As for [`endpoint`](Self::endpoint).
@@ -190,13 +187,13 @@ impl TcpClient {
         owner: Option<OwnerWord>,
         nodes: Arc<dyn NodeDirectory>,
     ) -> Result<TcpEndpoint, ControlError> {
-        let home = Home::Connected(self.connection(owner)?);
+        let main_node = MainNode::Connected(self.connection(owner)?);
         let others = OtherNodes {
             directory: nodes,
             owner,
             resources: (),
         };
-        Ok(TcpEndpoint::to_pool(home, others))
+        Ok(TcpEndpoint::to_pool(main_node, others))
     }
 
     /// Opens a data connection.
@@ -217,21 +214,21 @@ impl TcpClient {
         ))
     }
 
-    /// Returns the address of the pool's home node, if this is another node.
+    /// Returns the address of the pool's main node, if this is another node.
     ///
     /// # Errors
     /// The node cannot be reached.
-    pub fn home_address(&self) -> Result<Option<String>, ControlError> {
-        match self.call(&ControlRequest::Home)? {
-            ControlReply::Home(address) => Ok((!address.is_empty()).then_some(address)),
+    pub fn main_node_address(&self) -> Result<Option<String>, ControlError> {
+        match self.call(&ControlRequest::MainNode)? {
+            ControlReply::MainNode(address) => Ok((!address.is_empty()).then_some(address)),
             reply => Err(self.unexpected(&reply)),
         }
     }
 
-    /// Asks the pool's home to admit a node. Admission may take a while.
+    /// Asks the pool's main node to admit a node. Admission may take a while.
     ///
     /// # Errors
-    /// The home cannot be reached, or refuses.
+    /// The main node cannot be reached, or refuses.
     pub fn join(&self, request: &JoinRequest) -> Result<Joined, ControlError> {
         match self.call(&ControlRequest::Join(request.clone()))? {
             ControlReply::Joined(joined) => Ok(joined),
@@ -239,10 +236,10 @@ impl TcpClient {
         }
     }
 
-    /// Asks the pool's home to set the target state of a node; returns the resulting state.
+    /// Asks the pool's main node to set the target state of a node; returns the resulting state.
     ///
     /// # Errors
-    /// The home cannot be reached, or refuses.
+    /// The main node cannot be reached, or refuses.
     pub fn set_member(&self, node: NodeId, state: u64) -> Result<MemberReply, ControlError> {
         match self.call(&ControlRequest::SetMember { node, state })? {
             ControlReply::Member(member) => Ok(member),
@@ -250,10 +247,10 @@ impl TcpClient {
         }
     }
 
-    /// Asks the pool's home for the state of a node.
+    /// Asks the pool's main node for the state of a node.
     ///
     /// # Errors
-    /// The home cannot be reached.
+    /// The main node cannot be reached.
     pub fn member(&self, node: NodeId) -> Result<MemberReply, ControlError> {
         match self.call(&ControlRequest::Member(node))? {
             ControlReply::Member(member) => Ok(member),
@@ -309,7 +306,7 @@ impl TcpClient {
             Purpose::Data { owner, .. } => owner,
             Purpose::Queue { owner, .. } => Some(owner),
         };
-        let pass = owner.and_then(|owner| self.passes().get(&owner.word()).copied());
+        let pass = owner.and_then(|owner| lock(&self.passes).get(&owner.word()).copied());
         let hello = ControlRequest::Hello {
             purpose,
             rights: self.rights,
@@ -392,7 +389,7 @@ impl TcpClient {
     fn exchange_once(&self, request: &Frame) -> io::Result<Frame> {
         // The stream is taken out during the exchange. If a thread panics in an exchange, the next
         // call finds no stream, so a poisoned lock needs no other handling.
-        let mut place = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut place = lock(&self.stream);
         let stream = mem::replace(&mut *place, Err(io::ErrorKind::NotConnected));
         let mut stream = stream.map_err(|kind| {
             *place = Err(kind);
@@ -410,9 +407,9 @@ impl TcpClient {
         }
     }
 
-    /// Waits until other nodes have fenced the session (FABRIC-6). The home answers each query at
-    /// once, so the connection survives even if those nodes take longer than the time limit for a
-    /// reply.
+    /// Waits until other nodes have fenced the session (FABRIC-6). The main node answers each query
+    /// at once, so the connection survives even if those nodes take longer than the time limit for
+    /// a reply.
     fn wait_until_fenced(
         &self,
         owner: OwnerWord,
@@ -459,7 +456,7 @@ impl Control for TcpClient {
     fn register_session(&self) -> Result<OwnerWord, ControlError> {
         match self.call(&ControlRequest::Register)? {
             ControlReply::Session { owner, pass } => {
-                self.passes().insert(owner.word(), pass);
+                lock(&self.passes).insert(owner.word(), pass);
                 Ok(owner)
             }
             reply => Err(self.unexpected(&reply)),
@@ -468,7 +465,7 @@ impl Control for TcpClient {
 
     fn close_session(&self, owner: OwnerWord) -> Result<(), ControlError> {
         // From here on no connection is opened for the session.
-        self.passes().remove(&owner.word());
+        lock(&self.passes).remove(&owner.word());
         match self.call(&ControlRequest::Close(owner))? {
             ControlReply::Closed => Ok(()),
             ControlReply::UnderWay => self.wait_until_fenced(owner, &mut |_| ()),

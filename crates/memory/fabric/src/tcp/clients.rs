@@ -53,9 +53,9 @@ impl ClientSession {
         }
     }
 
-    fn line(&self) -> Option<&QueueControl> {
+    fn queue_control(&self) -> Option<&QueueControl> {
         match &self.link {
-            SessionLink::Queue(line) => Some(line),
+            SessionLink::Queue(control) => Some(control),
             _ => None,
         }
     }
@@ -64,7 +64,7 @@ impl ClientSession {
     fn end(&mut self) {
         match std::mem::replace(&mut self.link, SessionLink::Ended) {
             SessionLink::Gate(gate) => gate.close(),
-            SessionLink::Queue(line) => line.end(),
+            SessionLink::Queue(control) => control.end(),
             SessionLink::None | SessionLink::Ended => {}
         }
     }
@@ -94,7 +94,7 @@ pub(super) struct Clients {
     memory_size_bytes: u64,
     silence_max: Duration,
     session_count_max: usize,
-    /// Key for the passes of sessions; only a pool's home has it.
+    /// Key for the passes of sessions; only a pool's main node has it.
     pass_key: Option<PassKey>,
     /// Registry of the sessions' windows, if they may have any (FABRIC-10).
     windows: Option<Arc<WindowRegistry>>,
@@ -135,7 +135,7 @@ impl Clients {
     pub(super) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let control = self.connected.iter().map(|client| client.stream.as_fd());
         let sessions = self.connected.iter().flat_map(|client| &client.sessions);
-        let lines = sessions.filter_map(ClientSession::line);
+        let lines = sessions.filter_map(ClientSession::queue_control);
         control.chain(lines.map(QueueControl::descriptor))
     }
 
@@ -149,10 +149,10 @@ impl Clients {
         let welcomed = match authenticated.purpose {
             Purpose::Control => self.welcome_client(authenticated, service),
             Purpose::Data { ticket, owner } => {
-                self.welcome_data(authenticated, (ticket, owner), service)
+                self.welcome_data(authenticated, ticket, owner, service)
             }
             Purpose::Queue { ticket, owner } => {
-                self.welcome_queue(authenticated, (ticket, owner), service)
+                self.welcome_queue(authenticated, ticket, owner, service)
             }
         };
         if let Err(error) = welcomed {
@@ -205,7 +205,8 @@ impl Clients {
     fn welcome_data(
         &mut self,
         mut authenticated: AuthenticatedPeer,
-        (ticket, owner): (Ticket, Option<OwnerWord>),
+        ticket: Ticket,
+        owner: Option<OwnerWord>,
         service: &mut dyn TcpService,
     ) -> std::io::Result<()> {
         let (serves_verbs, pass) = (self.verbs.is_some(), authenticated.pass);
@@ -218,7 +219,7 @@ impl Clients {
                         .to_owned(),
                 );
             }
-            client.begin_data(owner, (pass, has_holder), service)
+            client.begin_data(owner, pass, has_holder, service)
         });
         let (gate, client) = match opened {
             Ok(opened) => opened,
@@ -262,7 +263,8 @@ impl Clients {
     fn welcome_queue(
         &mut self,
         mut authenticated: AuthenticatedPeer,
-        (ticket, owner): (Ticket, OwnerWord),
+        ticket: Ticket,
+        owner: OwnerWord,
         service: &mut dyn TcpService,
     ) -> std::io::Result<()> {
         let (serves_verbs, pass) = (self.verbs.is_some(), authenticated.pass);
@@ -271,7 +273,7 @@ impl Clients {
             if !serves_verbs {
                 return Err("this node serves no verbs; open the pool as tcp:HOST:PORT".to_owned());
             }
-            client.admit(owner, (&pass, has_holder), service)?;
+            client.admit(owner, &pass, has_holder, service)?;
             client.unconnected(owner).map(|_| ())
         });
         if let Err(reason) = opened {
@@ -280,8 +282,8 @@ impl Clients {
         self.send_welcome(&mut authenticated, ticket)?;
         let session = self.client_of(&authenticated, ticket);
         if let Ok(session) = session.and_then(|client| client.unconnected(owner)) {
-            let line = QueueControl::new(authenticated.stream, authenticated.permit);
-            session.link = SessionLink::Queue(Box::new(line));
+            let control = QueueControl::new(authenticated.stream, authenticated.permit);
+            session.link = SessionLink::Queue(Box::new(control));
         }
         Ok(())
     }
@@ -293,14 +295,14 @@ impl Clients {
         for client in &mut self.connected {
             let rights = client.state.rights;
             for session in &mut client.sessions {
-                let SessionLink::Queue(line) = &mut session.link else {
+                let SessionLink::Queue(control) = &mut session.link else {
                     continue;
                 };
                 if !ready.next().copied().unwrap_or(false) {
                     continue;
                 }
                 client.state.on_input();
-                if let Err(error) = line.on_input(self.verbs.as_ref(), rights) {
+                if let Err(error) = control.on_input(self.verbs.as_ref(), rights) {
                     tracing::debug!(owner = %session.owner, %error, "queue pair ended");
                     session.end();
                 }
@@ -372,15 +374,17 @@ impl Clients {
                 ControlReply::Refused("permission denied: the right 'admin' is required".to_owned())
             }
             ControlRequest::Fence(owner) => self.fence(*owner, service),
-            ControlRequest::Home => ControlReply::Home(service.home_address().unwrap_or_default()),
-            ControlRequest::Join(join) => match service.join(join) {
-                Ok(joined) => ControlReply::Joined(joined),
-                Err(reason) => ControlReply::Refused(reason),
-            },
-            ControlRequest::SetMember { node, state } => match service.set_member(*node, *state) {
-                Ok(member) => ControlReply::Member(member),
-                Err(reason) => ControlReply::Refused(reason),
-            },
+            ControlRequest::MainNode => {
+                ControlReply::MainNode(service.main_node_address().unwrap_or_default())
+            }
+            ControlRequest::Join(join) => {
+                let joined = service.join(join);
+                joined.map_or_else(ControlReply::Refused, ControlReply::Joined)
+            }
+            ControlRequest::SetMember { node, state } => {
+                let member = service.set_member(*node, *state);
+                member.map_or_else(ControlReply::Refused, ControlReply::Member)
+            }
             ControlRequest::Member(node) => ControlReply::Member(service.member(*node)),
             ControlRequest::Hello { .. } | ControlRequest::Proof(_) => {
                 ControlReply::Refused("the handshake is already complete".to_owned())
@@ -425,9 +429,9 @@ impl Clients {
             }
         }
         if let Some((peer, pid)) = holder {
-            if service.home_address().is_some() {
-                // Requested by the pool's home, for any reason.
-                tracing::debug!(%owner, %peer, pid, "fenced by the pool's home");
+            if service.main_node_address().is_some() {
+                // Requested by the pool's main node, for any reason.
+                tracing::debug!(%owner, %peer, pid, "fenced by the pool's main node");
             } else {
                 tracing::warn!(%owner, %peer, pid, "fenced on request");
             }
@@ -499,12 +503,13 @@ impl ConnectedClient {
     fn begin_data(
         &mut self,
         owner: Option<OwnerWord>,
-        (pass, has_holder): (Pass, bool),
+        pass: Pass,
+        has_holder: bool,
         service: &mut dyn TcpService,
     ) -> Result<(Arc<Gate>, Arc<ClientState>), String> {
         let gate = Arc::new(Gate::default());
         if let Some(owner) = owner {
-            self.admit(owner, (&pass, has_holder), service)?;
+            self.admit(owner, &pass, has_holder, service)?;
             self.unconnected(owner)?.link = SessionLink::Gate(Arc::clone(&gate));
         } else {
             // A gate without another reference has no connection any more.
@@ -517,11 +522,12 @@ impl ConnectedClient {
         Ok((gate, Arc::clone(&self.state)))
     }
 
-    /// Admits, once, a session that the pool's home has registered, by its pass.
+    /// Admits, once, a session that the pool's main node has registered, by its pass.
     fn admit(
         &mut self,
         owner: OwnerWord,
-        (pass, has_holder): (&Pass, bool),
+        pass: &Pass,
+        has_holder: bool,
         service: &mut dyn TcpService,
     ) -> Result<(), String> {
         if self.has(owner) {
@@ -575,22 +581,16 @@ impl ConnectedClient {
     /// Ends the session's verbs and fences it (FABRIC-6). Returns false if the session is not this
     /// client's.
     fn close(&mut self, owner: OwnerWord, service: &mut dyn TcpService) -> bool {
-        let Some(index) = self
-            .sessions
-            .iter()
-            .position(|session| session.owner == owner)
-        else {
+        let mut sessions = self.sessions.iter();
+        let Some(index) = sessions.position(|session| session.owner == owner) else {
             return false;
         };
         self.sessions.swap_remove(index).end();
-        // Another session may get the block soon, so no connection of this client may write to it
-        // then, nor be about to.
+        // No connection of this client may write to the block once another session has it.
         self.state.remove_own(&service.own_words(owner));
         let others = self.sessions.iter().filter_map(ClientSession::gate);
-        self.own_gates
-            .iter()
-            .chain(others)
-            .for_each(|gate| gate.wait());
+        let gates = self.own_gates.iter().chain(others);
+        gates.for_each(|gate| gate.wait());
         service.fence(owner);
         true
     }

@@ -12,7 +12,7 @@ use rustix::event::PollFd;
 use crate::batch::{Batch, Verb};
 use crate::mapped::MappedEndpoint;
 use crate::network::{
-    BatchPart, Connection, Home, Loss, NodeDirectory, OperationSlot, OtherNodes, PartFailure,
+    BatchPart, Connection, Loss, MainNode, NodeDirectory, OperationSlot, OtherNodes, PartFailure,
     Silence,
 };
 use crate::tcp::answer::{failure_of, scatter};
@@ -260,10 +260,13 @@ impl TcpConnection {
 fn put_into(window: &mut [u64], frame: &FrameReply<'_>) -> Result<(), BadFrame> {
     let (words, has_window) = (words(frame.data), !window.is_empty());
     let start = usize::try_from(frame.tag).ok();
-    let room = start.and_then(|start| window.get_mut(start..)?.get_mut(..words.len()));
-    let room = room.filter(|_| has_window);
-    let room = room.ok_or(BadFrame("words outside the window of this session"))?;
-    room.iter_mut().zip(words).for_each(|(to, from)| *to = from);
+    let target = start.and_then(|start| window.get_mut(start..)?.get_mut(..words.len()));
+    let target = target.filter(|_| has_window);
+    let target = target.ok_or(BadFrame("words outside the window of this session"))?;
+    target
+        .iter_mut()
+        .zip(words)
+        .for_each(|(to, from)| *to = from);
     Ok(())
 }
 
@@ -402,9 +405,9 @@ impl Connection for TcpConnection {
 }
 
 impl TcpEndpoint {
-    /// Returns an endpoint to a pool whose home's memory is mapped into this process.
+    /// Returns an endpoint to a pool whose main node's memory is mapped into this process.
     pub fn beside(
-        home: MappedEndpoint,
+        main_node: MappedEndpoint,
         owner: Option<OwnerWord>,
         directory: Arc<dyn NodeDirectory>,
     ) -> Self {
@@ -413,6 +416,6 @@ impl TcpEndpoint {
             owner,
             resources: (),
         };
-        Self::to_pool(Home::Mapped(Box::new(home)), others)
+        Self::to_pool(MainNode::Mapped(Box::new(main_node)), others)
     }
 }

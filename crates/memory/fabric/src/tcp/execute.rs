@@ -66,7 +66,7 @@ fn execute_verb(
     let Some(target) = target(memory, index, word_count) else {
         return FrameStatus::OutOfBounds;
     };
-    if !reply.has_room(brings) {
+    if !reply.has_space(brings) {
         return FrameStatus::Malformed;
     }
     let changes = !matches!(verb, WireVerb::Read { .. });
@@ -75,8 +75,8 @@ fn execute_verb(
     }
     match verb {
         WireVerb::Read { .. } => {
-            let room = reply.room(word_count);
-            for (out, word) in room.chunks_exact_mut(8).zip(target) {
+            let space = reply.space(word_count);
+            for (out, word) in space.chunks_exact_mut(8).zip(target) {
                 out.copy_from_slice(&word.load(Ordering::Acquire).to_le_bytes());
             }
         }

@@ -361,7 +361,7 @@ impl<'a> ReplyWriter<'a> {
 
     /// Returns true if the reply can hold `word_count` more words.
     #[inline]
-    pub(super) fn has_room(&self, word_count: usize) -> bool {
+    pub(super) fn has_space(&self, word_count: usize) -> bool {
         (self.out.len() - self.start) / 8 + word_count <= FRAME_SIZE_WORDS_MAX
     }
 
@@ -372,7 +372,7 @@ impl<'a> ReplyWriter<'a> {
 
     /// Appends space for `word_count` words, for the caller to fill.
     #[inline]
-    pub(super) fn room(&mut self, word_count: usize) -> &mut [u8] {
+    pub(super) fn space(&mut self, word_count: usize) -> &mut [u8] {
         let start = self.out.len();
         self.out.resize(start + word_count * 8, 0);
         &mut self.out[start..]

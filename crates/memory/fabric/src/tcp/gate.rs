@@ -2,10 +2,11 @@
 
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Mutex, MutexGuard, RwLock};
 use std::time::Instant;
 
 use crate::tcp::secret::Rights;
+use farleaf_base::locks::{lock, read, write};
 
 /// Gate of the verbs of one connection. Closing it waits for verbs that the node is executing;
 /// after that none is executed (FABRIC-6).
@@ -23,19 +24,13 @@ impl Gate {
     /// Enters the gate; returns `None` if it is closed, which it then stays for ever.
     #[inline]
     pub(super) fn pass(&self) -> Option<GateGuard<'_>> {
-        let open = self
-            .is_closed
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let open = lock(&self.is_closed);
         (!*open).then_some(GateGuard { _open: open })
     }
 
     /// Closes the gate: admits no more verbs, and returns when none is being executed (FABRIC-6).
     pub(super) fn close(&self) {
-        *self
-            .is_closed
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = true;
+        *lock(&self.is_closed) = true;
     }
 
     /// Returns when the verbs executed now have ended.
@@ -44,10 +39,7 @@ impl Gate {
     }
 
     pub(super) fn is_closed(&self) -> bool {
-        *self
-            .is_closed
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        *lock(&self.is_closed)
     }
 }
 
@@ -105,22 +97,19 @@ impl ClientState {
 
     fn is_open(&self, words: &Range<u64>) -> bool {
         let holds = |open: &Range<u64>| open.start <= words.start && words.end <= open.end;
-        let own = self.own.read().unwrap_or_else(PoisonError::into_inner);
+        let own = read(&self.own);
         own.iter().chain(&self.grant.open).any(holds)
     }
 
     /// Adds the words of a new session of the client.
     pub(super) fn add_own(&self, words: Range<u64>) {
-        self.own
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(words);
+        write(&self.own).push(words);
     }
 
     /// Removes the words of a session. Verbs in execution may still change them: see
     /// [`Gate::wait`].
     pub(super) fn remove_own(&self, words: &Range<u64>) {
-        let mut own = self.own.write().unwrap_or_else(PoisonError::into_inner);
+        let mut own = write(&self.own);
         own.retain(|other| other != words);
     }
 

@@ -16,6 +16,8 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
+use farleaf_base::foreign_protocol::{ForeignProtocol, PortKind};
+
 use crate::tcp::greeting::{ControlReply, ControlRequest, FRAME_SIZE_BYTES, Frame, Nonce, Purpose};
 use crate::tcp::pass::Pass;
 use crate::tcp::permit::Permit;
@@ -29,6 +31,9 @@ const GREETING_TIME_MAX: Duration = Duration::from_secs(5);
 const PENALTY_TIME: Duration = Duration::from_secs(1);
 /// Maximum number of connections without a log-in.
 const HALF_OPEN_COUNT_MAX: usize = 256;
+/// Most reads, and bytes of each, for the rest of a request of another protocol.
+const DRAIN_READ_COUNT_MAX: u32 = 16;
+const DRAIN_SIZE_BYTES: usize = 4096;
 
 /// Receives messages of the fixed size, in pieces as they arrive.
 #[derive(Debug)]
@@ -64,6 +69,26 @@ impl MessageInbox {
         self.filled_bytes = 0;
         Ok(Some(self.frame))
     }
+
+    /// Recognizes another protocol in the complete message, or in the part that has arrived.
+    fn foreign_protocol(&self, complete: Option<&Frame>) -> Option<ForeignProtocol> {
+        let arrived = complete.map_or(&self.frame[..self.filled_bytes], |frame| &frame[..]);
+        ForeignProtocol::detect(arrived)
+    }
+}
+
+/// Answers a request of another protocol readably.
+fn refuse_protocol(stream: &mut Stream, protocol: ForeignProtocol) -> io::Result<()> {
+    let reply = protocol.reply(PortKind::MemoryNode);
+    stream.send(reply.as_bytes())?;
+    // Closing a socket with unread bytes resets the connection, and the client may lose the answer.
+    let mut rest = [0; DRAIN_SIZE_BYTES];
+    for _ in 0..DRAIN_READ_COUNT_MAX {
+        if !matches!(stream.receive(&mut rest), Ok(1..)) {
+            break;
+        }
+    }
+    Ok(())
 }
 
 /// Sends a message of the fixed size, which the socket of a peer that reads always accepts.
@@ -133,7 +158,20 @@ enum LoginAction {
 
 impl PendingLogin {
     fn step(&mut self, secret: &Secret, warnings: &mut Warnings) -> io::Result<LoginAction> {
-        let Some(frame) = self.inbox.receive(&mut self.stream)? else {
+        let received = self.inbox.receive(&mut self.stream)?;
+        if matches!(self.stage, Stage::AwaitsHello)
+            && let Some(protocol) = self.inbox.foreign_protocol(received.as_ref())
+        {
+            if warnings.admits(self.peer, Instant::now()) {
+                tracing::warn!(
+                    peer = %self.peer,
+                    "connection rejected: this node received a request of {protocol}"
+                );
+            }
+            refuse_protocol(&mut self.stream, protocol)?;
+            return Ok(LoginAction::HangUp);
+        }
+        let Some(frame) = received else {
             return Ok(LoginAction::Wait);
         };
         let request = match ControlRequest::decode(&frame) {
@@ -259,7 +297,7 @@ impl Greeter {
     /// Processes connections that have sent something, by index; returns peers that have proven the
     /// secret.
     pub(super) fn on_input(&mut self, ready: &[bool]) -> Vec<AuthenticatedPeer> {
-        let mut guests = Vec::new();
+        let mut authenticated = Vec::new();
         let mut waiting = Vec::with_capacity(self.pending_logins.len());
         for (index, mut pending_login) in self.pending_logins.drain(..).enumerate() {
             let is_ready = ready.get(index).copied().unwrap_or(false) && pending_login.is_read();
@@ -271,14 +309,16 @@ impl Greeter {
             match step {
                 Ok(LoginAction::Wait) => waiting.push(pending_login),
                 Ok(LoginAction::HangUp) => {}
-                Ok(LoginAction::Admit(proof)) => guests.extend(pending_login.admitted(proof)),
+                Ok(LoginAction::Admit(proof)) => {
+                    authenticated.extend(pending_login.admitted(proof))
+                }
                 Err(error) => {
                     tracing::debug!(peer = %pending_login.peer, %error, "connection closed");
                 }
             }
         }
         self.pending_logins = waiting;
-        guests
+        authenticated
     }
 
     /// Ends connections whose time is over, and logs the counted warnings that are due.

@@ -24,13 +24,13 @@
 //! | 6 fence | 2 owner word | 6 fenced, 11 in progress | |
 //! | 7 queue pair | 2 its number, 3 first packet, 4 MTU in bytes | 7 queue pair | the node's, and |
 //! | | 5 READs and atomics at a time, 6 LID, 8..10 GID | | 12 address of the memory, 13 key |
-//! | 8 home | | 8 home | 7, 8..32 address of the pool's home node; |
-//! | | | | empty: this is the home |
+//! | 8 main node | | 8 main node | 7, 8..32 address of the pool's main node; |
+//! | | | | empty: this is the main node |
 //! | 9 join | 2 number of the memory, 3 its size in bytes, | 9 joined | 2 number in the pool, |
 //! | | 4 wanted number in the pool, | | or 0: in progress; |
-//! | | 5 is served by verbs, 7, 8..32 address | | 3 number of the home's memory |
-//! | 10 set member | 2 number, 3 state | 10 member | 2 state, 3 number of the home's memory, |
-//! | | | | 4 number of the home's queries that the node has answered |
+//! | | 5 is served by verbs, 7, 8..32 address | | 3 number of the main node's memory |
+//! | 10 set member | 2 number, 3 state | 10 member | 2 state, 3 number of the main node's memory, |
+//! | | | | 4 number of the main node's queries that the node has answered |
 //! | 11 member | 2 number | 10 member | the same; state 0: no such node |
 //! | any | | 0 refused | reason |
 //!
@@ -90,7 +90,7 @@ pub(super) enum ControlRequest {
         rights: Rights,
         pid: u32,
         nonce: Nonce,
-        /// Pass of the purpose's session, if its home is another node.
+        /// Pass of the purpose's session, if its main node is another node.
         pass: Pass,
     },
     Proof(Proof),
@@ -100,7 +100,7 @@ pub(super) enum ControlRequest {
     Fence(OwnerWord),
     /// The client's end of a queue pair.
     Queue(QueueParameters),
-    Home,
+    MainNode,
     Join(JoinRequest),
     SetMember {
         node: NodeId,
@@ -124,23 +124,23 @@ pub struct JoinRequest {
     pub serves_verbs: bool,
 }
 
-/// The reply of a pool's home to a node that joins.
+/// The reply of a pool's main node to a node that joins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Joined {
     /// Node number in the pool; `None` while admission is in progress: the node asks again.
     pub node: Option<NodeId>,
-    /// Identity of the pool: the number of the home node's memory.
+    /// Identity of the pool: the number of the main node's memory.
     pub pool_id: u64,
 }
 
-/// The reply of a pool's home about one of its nodes.
+/// The reply of a pool's main node about one of its nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemberReply {
     /// Target state of the node; 0: there is no such node.
     pub state: u64,
-    /// Identity of the pool: the number of the home node's memory.
+    /// Identity of the pool: the number of the main node's memory.
     pub pool_id: u64,
-    /// Number of the home's queries that the node has answered. If it has grown by two since a
+    /// Number of the main node's queries that the node has answered. If it has grown by two since a
     /// client's connection to the node broke, the node itself is not lost.
     pub answered_count: u64,
 }
@@ -165,8 +165,8 @@ pub(super) enum ControlReply {
     Fenced,
     /// The node's end of a queue pair.
     Queue(NodeQueue),
-    /// Address of the pool's home; empty if this node is the home.
-    Home(String),
+    /// Address of the pool's main node; empty if this node is the main node.
+    MainNode(String),
     Joined(Joined),
     Member(MemberReply),
     /// The session will be fenced: query its life.
@@ -213,7 +213,7 @@ impl ControlRequest {
             Self::Life(owner) => writer.numbers(5, &[owner.word()]),
             Self::Fence(owner) => writer.numbers(6, &[owner.word()]),
             Self::Queue(parameters) => writer.queue(parameters),
-            Self::Home => writer.numbers(8, &[]),
+            Self::MainNode => writer.numbers(8, &[]),
             Self::Join(join) => {
                 let numbers = [join.memory_id, join.size_bytes, join.wanted.0.into()];
                 writer.numbers(9, &numbers);
@@ -261,7 +261,7 @@ impl ControlRequest {
             5 => Self::Life(owner),
             6 => Self::Fence(owner),
             7 => Self::Queue(queue(frame)?),
-            8 => Self::Home,
+            8 => Self::MainNode,
             9 => Self::Join(JoinRequest {
                 memory_id: word(frame, 2),
                 size_bytes: word(frame, 3),
@@ -284,7 +284,7 @@ impl ControlReply {
         let mut writer = Writer::new();
         match self {
             Self::Refused(reason) => writer.text(reason),
-            Self::Home(address) => {
+            Self::MainNode(address) => {
                 writer.numbers(8, &[]);
                 writer.text(address);
             }
@@ -360,7 +360,7 @@ impl ControlReply {
                 memory_key: u32::try_from(word(frame, 13))
                     .map_err(|_| Malformed("an invalid memory key".to_owned()))?,
             }),
-            8 => Self::Home(address(frame)?),
+            8 => Self::MainNode(address(frame)?),
             9 => {
                 let node = node_number(frame)?;
                 Self::Joined(Joined {

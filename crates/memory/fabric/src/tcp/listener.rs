@@ -146,11 +146,11 @@ impl TcpListener {
             (secret.clone(), None)
         } else {
             let left = LocalSecret::create_file(PROTOCOL, address.ip(), address.port());
-            let (secret, kept) = left.map_err(|source| TcpListenError::LocalSecret {
+            let (secret, secret_file) = left.map_err(|source| TcpListenError::LocalSecret {
                 path: local_secret_path(PROTOCOL, address.ip(), address.port()),
                 source,
             })?;
-            (secret, Some(kept))
+            (secret, Some(secret_file))
         };
         let nic = SoftNic::start(memory, options.nic_thread_count).map_err(socket_error)?;
         let reserve = socket.as_fd().try_clone_to_owned().map_err(socket_error)?;

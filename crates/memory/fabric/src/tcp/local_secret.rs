@@ -90,10 +90,11 @@ pub fn find_local_secret(
             let ours = rustix::process::geteuid();
             let is_ours = metadata.uid() == ours.as_raw() || ours.is_root();
             if !metadata.is_file() || !is_ours || metadata.mode() & 0o022 != 0 {
-                let told = "it must be a file that this user owns and no other user can write to";
+                let requirement =
+                    "it must be a file that this user owns and no other user can write to";
                 return Err(refused(io::Error::new(
                     io::ErrorKind::PermissionDenied,
-                    told,
+                    requirement,
                 )));
             }
         }

@@ -10,10 +10,11 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{Ordering, fence};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use farleaf_base::OwnerWord;
+use farleaf_base::locks::lock;
 use rustix::event::{EventfdFlags, epoll};
 
 use crate::mapped::MappedMemory;
@@ -208,7 +209,7 @@ impl Worker {
 
     /// Takes the tokens of connections with window words to send.
     fn take_due(&self) -> Vec<u64> {
-        let mut due = self.due.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut due = lock(&self.due);
         std::mem::take(&mut *due)
     }
 
@@ -222,8 +223,11 @@ impl Worker {
             return;
         }
         let window_writer = connection.windows.as_ref().map(|(owner, windows)| {
-            let due = (Arc::clone(&self.due), Arc::clone(&self.wake));
-            let window_writer = Arc::new(TcpWindowWriter::new(WindowNotifier::new(token, due)));
+            let window_writer = Arc::new(TcpWindowWriter::new(WindowNotifier::new(
+                token,
+                Arc::clone(&self.due),
+                Arc::clone(&self.wake),
+            )));
             windows.add(*owner, Arc::clone(&window_writer) as _);
             window_writer
         });

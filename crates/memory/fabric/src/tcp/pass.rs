@@ -1,9 +1,10 @@
-//! Passes: proof of a session at nodes of its pool other than the home.
+//! Passes: proof of a session at nodes of its pool other than the main node.
 //!
-//! A pool's home registers sessions, and the other nodes admit them. With each session's name the
-//! home returns a *pass*: the HMAC-SHA-256 of the name under a key that is derived from the pool's
-//! secret and the number of the home's memory. The nodes and administrators can compute that key;
-//! holders of lesser rights cannot. So a node can verify a session without asking the home.
+//! A pool's main node registers sessions, and the other nodes admit them. With each session's name
+//! the main node returns a *pass*: the HMAC-SHA-256 of the name under a key that is derived from
+//! the pool's secret and the number of the main node's memory. The nodes and administrators can
+//! compute that key; holders of lesser rights cannot. So a node can verify a session without asking
+//! the main node.
 
 use core::fmt;
 
@@ -16,7 +17,7 @@ use crate::tcp::secret::started;
 /// Size of a pass in bytes.
 pub(super) const PASS_SIZE_BYTES: usize = 16;
 
-/// Pass that the home returns to a session's owner besides the name. All zeros: none.
+/// Pass that the main node returns to a session's owner besides the name. All zeros: none.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct Pass(pub(super) [u8; PASS_SIZE_BYTES]);
 

@@ -2,9 +2,10 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use farleaf_base::locks::lock;
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::tcp::greeter::{MessageInbox, send};
@@ -86,10 +87,6 @@ fn finish(shared: &Mutex<Progress>, made: CreationResult) {
         (Progress::GivenUp, Err(_)) => {}
         (_, made) => *progress = Progress::CreationResult(Box::new(made)),
     }
-}
-
-fn lock(progress: &Mutex<Progress>) -> std::sync::MutexGuard<'_, Progress> {
-    progress.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A connection that exchanges the two ends of a queue pair and reports the pair's end.

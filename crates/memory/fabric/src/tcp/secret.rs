@@ -227,8 +227,8 @@ impl Secret {
         Some(key)
     }
 
-    /// Returns the key for the passes of the pool whose home's memory has this number; `None` if
-    /// this is a derived key, from which it cannot be computed.
+    /// Returns the key for the passes of the pool whose main node's memory has this number; `None`
+    /// if this is a derived key, from which it cannot be computed.
     pub fn pass_key(&self, pool_id: u64) -> Option<PassKey> {
         let transcript: &[&[u8]] = &[b"farleaf 1 passes", &pool_id.to_le_bytes()];
         (self.rights == Rights::Admin).then(|| PassKey::new(mac(&self.key, transcript)))

@@ -19,12 +19,12 @@ pub trait TcpService: SessionService {
     /// rights.
     fn own_words(&self, owner: OwnerWord) -> Range<u64>;
 
-    /// Returns the address of the pool's home node, if this is another node.
-    fn home_address(&self) -> Option<String> {
+    /// Returns the address of the pool's main node, if this is another node.
+    fn main_node_address(&self) -> Option<String> {
         None
     }
 
-    /// Returns the pool's identity: the number of the home node's memory. 0: the pool has no other
+    /// Returns the pool's identity: the number of the main node's memory. 0: the pool has no other
     /// nodes, so its sessions need no passes.
     fn pool_id(&self) -> u64 {
         0
@@ -38,11 +38,11 @@ pub trait TcpService: SessionService {
         false
     }
 
-    /// Admits a session that the pool's home has registered and given this pass.
+    /// Admits a session that the pool's main node has registered and given this pass.
     ///
     /// # Errors
-    /// The reason of the refusal: this node is the home, the pass is invalid, or the session has
-    /// been fenced here.
+    /// The reason of the refusal: this node is the main node, the pass is invalid, or the session
+    /// has been fenced here.
     fn admit(&mut self, owner: OwnerWord, pass: &Pass) -> Result<(), String> {
         let _ = pass;
         Err(format!("{owner} is not a session of this client"))

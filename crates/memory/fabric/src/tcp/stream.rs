@@ -165,7 +165,7 @@ impl Inbox {
     pub(super) fn fill(&mut self, stream: &mut Stream, wanted_bytes: usize) -> io::Result<bool> {
         let wanted_bytes = wanted_bytes.max(BUFFER_SIZE_BYTES_MIN);
         if self.bytes.len() - self.start < wanted_bytes {
-            self.make_room(wanted_bytes);
+            self.make_space(wanted_bytes);
         }
         let count = stream.receive(&mut self.bytes[self.end..])?;
         if count == 0 {
@@ -180,7 +180,7 @@ impl Inbox {
     }
 
     #[cold]
-    fn make_room(&mut self, wanted_bytes: usize) {
+    fn make_space(&mut self, wanted_bytes: usize) {
         self.bytes.copy_within(self.start..self.end, 0);
         self.end -= self.start;
         self.start = 0;
@@ -282,10 +282,10 @@ mod tests {
                 outbox.bytes.resize(outbox.bytes.len() + STEP_SIZE_BYTES, 7);
             }
             outbox.flush(&mut stream).expect("connected");
-            let kept = outbox.bytes.len();
+            let buffered_bytes = outbox.bytes.len();
             assert!(
-                kept <= 6 * STEP_SIZE_BYTES,
-                "{kept} bytes kept in step {step}"
+                buffered_bytes <= 6 * STEP_SIZE_BYTES,
+                "{buffered_bytes} bytes kept in step {step}"
             );
         }
     }

@@ -89,7 +89,7 @@ mod tests {
         assert_eq!(warnings.close(at(999)), None, "the second is not over");
         let withheld = 100 - u64::from(COUNT_MAX);
         assert_eq!(warnings.close(at(1000)), Some((withheld, peer(99))));
-        assert_eq!(warnings.close(at(5000)), None, "told once");
+        assert_eq!(warnings.close(at(5000)), None, "reported once");
         assert!(warnings.admits(peer(1), at(5000)), "a new second");
         assert_eq!(warnings.close(at(6000)), None, "nothing was withheld");
     }

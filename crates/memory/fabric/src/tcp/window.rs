@@ -3,10 +3,11 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use crate::tcp::frame::encode_window;
 use crate::window::WindowWriter;
+use farleaf_base::locks::lock;
 
 /// Maximum number of bytes, plus one frame, that wait for the connection's thread. If the peer also
 /// lets as many bytes wait in the outbox, the connection is closed. Correct clients have smaller
@@ -22,12 +23,12 @@ pub(super) struct WindowNotifier {
 }
 
 impl WindowNotifier {
-    pub(super) fn new(token: u64, (due, wake): (Arc<Mutex<Vec<u64>>>, Arc<OwnedFd>)) -> Self {
+    pub(super) fn new(token: u64, due: Arc<Mutex<Vec<u64>>>, wake: Arc<OwnedFd>) -> Self {
         Self { token, due, wake }
     }
 
     fn notify(&self) {
-        let mut due = self.due.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut due = lock(&self.due);
         due.push(self.token);
         drop(due);
         // The only possible failure is an eventfd whose counter is full, which wakes the thread
@@ -74,7 +75,7 @@ impl TcpWindowWriter {
         if !self.is_notified.swap(false, Ordering::SeqCst) {
             return Ok(());
         }
-        let mut frames = self.frames.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut frames = lock(&self.frames);
         let is_overrun = self.is_overrun.load(Ordering::SeqCst);
         if is_overrun || frames.len() + waiting_size_bytes > 2 * WAITING_SIZE_BYTES_MAX {
             return Err(io::ErrorKind::InvalidData.into());
@@ -86,7 +87,7 @@ impl TcpWindowWriter {
 
 impl WindowWriter for TcpWindowWriter {
     fn write(&self, index: u64, words: &[u64]) {
-        let mut frames = self.frames.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut frames = lock(&self.frames);
         if frames.len() <= WAITING_SIZE_BYTES_MAX {
             encode_window(&mut frames, index, words);
         } else {

@@ -7,7 +7,7 @@ use farleaf_base::OwnerWord;
 use thiserror::Error;
 
 use crate::control::{Control, ControlError, SessionLife};
-use crate::network::{Home, NodeDirectory, OtherNodes};
+use crate::network::{MainNode, NodeDirectory, OtherNodes};
 use crate::tcp::{Rights, TcpClient, TcpConnectOptions};
 use crate::verbs::{VerbsEndpoint, VerbsError, VerbsHost};
 
@@ -44,35 +44,35 @@ impl VerbsClient {
         Ok(Self { control, host })
     }
 
-    /// Connects to the home of the pool that the node at this address belongs to, as
+    /// Connects to the main node of the pool that the node at this address belongs to, as
     /// [`connect`](Self::connect) does.
     ///
     /// # Errors
     /// As for [`connect`](Self::connect).
-    pub fn connect_home(
+    pub fn connect_main_node(
         address: &str,
         options: &TcpConnectOptions,
     ) -> Result<Self, VerbsConnectError> {
         let mut client = Self::connect(address, options)?;
-        if let Some(home) = client.control.home_address()? {
-            client.control = Arc::new(TcpClient::connect(&home, options)?);
+        if let Some(main_node) = client.control.main_node_address()? {
+            client.control = Arc::new(TcpClient::connect(&main_node, options)?);
         }
         Ok(client)
     }
 
     /// Connects to a further node of a pool, as [`connect`](Self::connect) does. The node admits
-    /// the sessions that `home` has registered.
+    /// the sessions that `main_node` has registered.
     ///
     /// # Errors
     /// As for [`connect`](Self::connect).
-    pub fn connect_guest(
+    pub fn connect_data_node(
         address: &str,
         options: &TcpConnectOptions,
-        home: &Self,
+        main_node: &Self,
     ) -> Result<Self, VerbsConnectError> {
         let host = VerbsHost::open(&options.verbs)?;
         let control = TcpClient::connect(address, options)?;
-        let control = Arc::new(control.with_sessions_of(&home.control));
+        let control = Arc::new(control.with_sessions_of(&main_node.control));
         Ok(Self { control, host })
     }
 
@@ -102,8 +102,8 @@ impl VerbsClient {
         Ok(VerbsEndpoint::to_one(connection))
     }
 
-    /// Opens an [`endpoint`](Self::endpoint) to this node, the pool's home, which opens a queue
-    /// pair to each other node when it is needed.
+    /// Opens an [`endpoint`](Self::endpoint) to this node, the pool's main node, which opens a
+    /// queue pair to each other node when it is needed.
     ///
     /// # Errors
     /// As for [`endpoint`](Self::endpoint).
@@ -112,13 +112,13 @@ impl VerbsClient {
         owner: OwnerWord,
         nodes: Arc<dyn NodeDirectory>,
     ) -> Result<VerbsEndpoint, VerbsConnectError> {
-        let home = Home::Connected(self.host.connect(&self.control, owner)?);
+        let main_node = MainNode::Connected(self.host.connect(&self.control, owner)?);
         let others = OtherNodes {
             directory: nodes,
             owner: Some(owner),
             resources: Arc::clone(&self.host),
         };
-        Ok(VerbsEndpoint::to_pool(home, others))
+        Ok(VerbsEndpoint::to_pool(main_node, others))
     }
 }
 

@@ -137,8 +137,8 @@ impl VerbsConnection {
     /// Posts waiting requests with one doorbell, as far as the send queue has space.
     #[inline]
     fn post_waiting(&mut self) -> io::Result<()> {
-        let room = self.queue.capacity.request_count as usize - self.posted.len();
-        let count = self.waiting.len().min(room);
+        let free_count = self.queue.capacity.request_count as usize - self.posted.len();
+        let count = self.waiting.len().min(free_count);
         if count == 0 {
             return Ok(());
         }
@@ -192,7 +192,7 @@ impl VerbsConnection {
         let mut brought = &memory.words()[buffer.place.first_word as usize..];
         let (verbs, data, _) = batch.parts_mut();
         for (_, verb) in part.own(verbs).take(count) {
-            let to = &mut data[verb.room()];
+            let to = &mut data[verb.result_range()];
             MappedMemory::copy_out(&brought[..to.len()], to);
             brought = &brought[verb.word_count as usize..];
         }

@@ -85,8 +85,8 @@ impl VerbsEndpoint {
     /// has guessed it.
     #[must_use]
     pub fn with_key_of(self, other: &Self) -> Self {
-        let home = farleaf_base::NodeId(0);
-        if let (Some(node), Some(other)) = (self.node(home), other.node(home)) {
+        let main_node = farleaf_base::NodeId(0);
+        if let (Some(node), Some(other)) = (self.node(main_node), other.node(main_node)) {
             node.borrow_mut().take_key_of(&other.borrow());
         }
         self

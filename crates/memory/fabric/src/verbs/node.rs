@@ -1,12 +1,13 @@
 //! The node's side: its memory, registered with a device, and the queue pairs of its clients.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use farleaf_base::OwnerWord;
+use farleaf_base::locks::lock;
 
 use crate::mapped::MappedMemory;
-use crate::network::{Home, NodeDirectory, OtherNodes};
+use crate::network::{MainNode, NodeDirectory, OtherNodes};
 use crate::verbs::buffers::Buffers;
 use crate::verbs::connection::{Parts, RemoteMemory, VerbsConnection};
 use crate::verbs::device::Device;
@@ -62,7 +63,7 @@ impl VerbsNode {
         Ok(VerbsEndpoint::to_one(self.own_queue()?))
     }
 
-    /// Returns a [`loopback`](Self::loopback) endpoint of a pool's home, which connects to the
+    /// Returns a [`loopback`](Self::loopback) endpoint of a pool's main node, which connects to the
     /// other nodes, as a session, when they are needed. So each node's words are changed by its own
     /// device.
     ///
@@ -78,8 +79,8 @@ impl VerbsNode {
             owner: Some(owner),
             resources: VerbsHost::on(&self.device)?,
         };
-        let home = Home::Connected(self.own_queue()?);
-        Ok(VerbsEndpoint::to_pool(home, others))
+        let main_node = MainNode::Connected(self.own_queue()?);
+        Ok(VerbsEndpoint::to_pool(main_node, others))
     }
 
     /// Returns a queue pair that is connected to itself.
@@ -122,7 +123,7 @@ impl VerbsNode {
         if may_change {
             return self.accept_in(&self.all, Access::All, peer, answer_time_max);
         }
-        let mut readable = self.readable.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut readable = lock(&self.readable);
         let registration = if let Some(registration) = &*readable {
             Arc::clone(registration)
         } else {

@@ -86,13 +86,13 @@ impl NetworkNode {
         let stop = StopSignal::new().expect("a descriptor");
         let signal = stop.clone();
         let mut sessions = Sessions::default();
-        let (tell, told) = std::sync::mpsc::channel();
+        let (id_sender, id_receiver) = std::sync::mpsc::channel();
         let thread = std::thread::spawn(move || {
             let id = rustix::thread::gettid().as_raw_nonzero().get();
-            tell.send(id).expect("who started it waits");
+            id_sender.send(id).expect("who started it waits");
             listener.run(&mut sessions, &signal)
         });
-        let thread_id = told.recv().expect("it has started");
+        let thread_id = id_receiver.recv().expect("it has started");
         Self {
             address,
             memory,

@@ -114,8 +114,8 @@ pub(crate) fn a_node_that_stops_is_noticed() {
         }
         let stopped = Instant::now();
         drop(node);
-        let ([first, second], told) = writing.join().expect("it fails and ends");
-        assert!(told.duration_since(stopped) < NOTICE_TIME_MAX);
+        let ([first, second], noticed_at) = writing.join().expect("it fails and ends");
+        assert!(noticed_at.duration_since(stopped) < NOTICE_TIME_MAX);
         let is_unknown = matches!(first.kind(), BatchErrorKind::Unknown { .. });
         assert!(
             is_unknown || *first.kind() == BatchErrorKind::Fenced,

@@ -63,7 +63,8 @@ pub async fn commit<E: Endpoint, F: LeafFormat>(
     access: &LeafAccess<'_, E, F>,
     entry: &CatalogEntry,
     first_new_leaf: RemoteAddr,
-    (root, compacted): (RemoteAddr, Option<WordAddr>),
+    root: RemoteAddr,
+    compacted: Option<WordAddr>,
     broken: &Cell<bool>,
 ) -> Result<(), LoadError> {
     let mut batch = Batch::new();

@@ -100,18 +100,19 @@ pub async fn bulk_load<E: Endpoint>(
     mut progress: impl FnMut(u64),
 ) -> Result<LoadSummary, LoadError> {
     let mut batch = Batch::new();
-    let begun = begin(&access, &mut batch, entry, broken).await;
+    let generation = begin(&access, &mut batch, entry, broken).await;
     let counters = access.endpoint.counters();
     counters.record(OperationKind::BulkLoad, &batch.take_cost());
-    let generation = begun?;
+    let generation = generation?;
+    let job = LoadJob {
+        access: &access,
+        entry,
+        plan,
+        generation,
+        broken,
+    };
     if plan.kind.has_tree() {
-        let load = Box::pin(under_tree::load(
-            &access,
-            (entry, plan, generation, broken),
-            records,
-            &mut progress,
-        ));
-        return load.await;
+        return Box::pin(under_tree::load(&job, records, &mut progress)).await;
     }
     let purpose = ChunkPurpose::Run {
         slots: access.geometry.slots(),
@@ -120,14 +121,8 @@ pub async fn bulk_load<E: Endpoint>(
     let mut extents = RunExtents::new(purpose, access.table);
     let allocator = ChunkAllocator::new(access.endpoint, access.layout, access.owner);
     let mut snapshot_range = None;
-    let loaded = load_into(
-        &access,
-        (entry, plan, generation, broken),
-        (&mut extents, &mut snapshot_range),
-        records,
-        &mut progress,
-    )
-    .await;
+    let range = &mut snapshot_range;
+    let loaded = load_into(&job, &mut extents, range, records, &mut progress).await;
     if matches!(&loaded, Err(error) if error.is_outcome_unknown()) {
         // The load may have committed; the sweep determines this when the session has ended.
         return loaded;
@@ -161,13 +156,23 @@ async fn begin<E: Endpoint>(
     Ok(draw_generation(access, batch).await?)
 }
 
+/// A bulk load into an empty table that has begun.
+struct LoadJob<'a, E> {
+    access: &'a LeafAccess<'a, E>,
+    entry: &'a CatalogEntry,
+    plan: LoadPlan,
+    generation: u16,
+    broken: &'a Cell<bool>,
+}
+
 async fn load_into<E: Endpoint>(
-    access: &LeafAccess<'_, E>,
-    (entry, plan, generation, broken): (&CatalogEntry, LoadPlan, u16, &Cell<bool>),
-    (extents, snapshot_range): (&mut RunExtents, &mut Option<ChunkRange>),
+    job: &LoadJob<'_, E>,
+    extents: &mut RunExtents,
+    snapshot_range: &mut Option<ChunkRange>,
     records: impl Iterator<Item = (u64, u64)>,
     progress: &mut impl FnMut(u64),
 ) -> Result<LoadSummary, LoadError> {
+    let (access, plan) = (job.access, job.plan);
     let allocator = ChunkAllocator::new(access.endpoint, access.layout, access.owner);
     let fill = FillTarget::new(access.geometry.slot_count(), plan.fill_percent);
     let epsilon_leaves = plan.epsilon_leaves(access.geometry.slot_count());
@@ -185,7 +190,7 @@ async fn load_into<E: Endpoint>(
     let first_leaf = run.models[0].base;
     let contents = SnapshotContents {
         table: access.table,
-        generation,
+        generation: job.generation,
         record_count,
         shift: run.shift,
         models: run.models,
@@ -195,7 +200,7 @@ async fn load_into<E: Endpoint>(
     let (root, range) =
         write_snapshot(access.endpoint, &allocator, access.layout, contents).await?;
     *snapshot_range = Some(range);
-    commit(access, entry, first_leaf, (root, None), broken).await?;
+    commit(access, job.entry, first_leaf, root, None, job.broken).await?;
     progress(record_count);
     Ok(summary)
 }

@@ -1,15 +1,13 @@
 //! Load of a table with a tree: adjacent leaves in chunks that splits use later, on all nodes in
 //! turn, then the tree over them. The rules are those of [`load`](super).
 
-use core::cell::Cell;
-
 use farleaf_base::RemoteAddr;
 use farleaf_fabric::{Batch, Endpoint, OperationKind};
 use farleaf_leaf::words::{LeafAccess, LeafBuffer, LeafError, LeaseShape};
 use farleaf_pool::catalog::CatalogEntry;
 
 use super::cut::{FillTarget, LeafSink, cut_into};
-use super::{LoadPlan, LoadSummary, commit, finish_root};
+use super::{LoadJob, LoadSummary, commit, finish_root};
 use crate::LoadError;
 use crate::tree::Pieces;
 use crate::tree::build::{NewTree, TreePlan, build};
@@ -31,26 +29,20 @@ struct Leaves<'a, E> {
     batch: Batch,
 }
 
-/// Loads the records, and releases the load's chunks: to the table, if it was committed.
+/// Loads the records under a tree, and releases the load's chunks: to the table, if it was
+/// committed.
 ///
 /// # Errors
 /// The errors of [`super::bulk_load`].
 pub(super) async fn load<E: Endpoint>(
-    access: &LeafAccess<'_, E>,
-    (entry, plan, generation, broken): (&CatalogEntry, LoadPlan, u16, &Cell<bool>),
+    job: &LoadJob<'_, E>,
     records: impl Iterator<Item = (u64, u64)>,
     progress: &mut impl FnMut(u64),
 ) -> Result<LoadSummary, LoadError> {
+    let access = job.access;
     let mut pieces = Pieces::new(LeaseShape::leaves(access.geometry), false);
     let mut tree = None;
-    let loaded = load_into(
-        access,
-        (entry, plan, generation, broken),
-        (&mut pieces, &mut tree),
-        records,
-        progress,
-    )
-    .await;
+    let loaded = load_into(job, &mut pieces, &mut tree, records, progress).await;
     if matches!(&loaded, Err(error) if error.is_outcome_unknown()) {
         // The load may have committed; the sweep determines this when the session has ended.
         return loaded;
@@ -64,12 +56,13 @@ pub(super) async fn load<E: Endpoint>(
 }
 
 async fn load_into<E: Endpoint>(
-    access: &LeafAccess<'_, E>,
-    (entry, plan, generation, broken): (&CatalogEntry, LoadPlan, u16, &Cell<bool>),
-    (pieces, tree): (&mut Pieces, &mut Option<NewTree>),
+    job: &LoadJob<'_, E>,
+    pieces: &mut Pieces,
+    tree: &mut Option<NewTree>,
     records: impl Iterator<Item = (u64, u64)>,
     progress: &mut impl FnMut(u64),
 ) -> Result<LoadSummary, LoadError> {
+    let (access, plan, broken) = (job.access, job.plan, job.broken);
     let fill = FillTarget::new(access.geometry.slot_count(), plan.fill_percent);
     let mut leaves = Leaves::new(access, pieces);
     let record_count = cut_into(fill, records, &mut leaves, progress).await?;
@@ -79,18 +72,18 @@ async fn load_into<E: Endpoint>(
     let entries = leaves.finish().await?;
     // The session may have opened the table long ago, and another tree may be in force now. That
     // stays readable while this operation is in progress (LEAF-7).
-    let root = finish_root(access, entry, broken).await?;
+    let root = finish_root(access, job.entry, broken).await?;
     if root.is_null() {
         let table = access.table;
         return Err(LeafError::TableDropped { table }.into());
     }
     let entry = &CatalogEntry {
         root,
-        ..entry.clone()
+        ..job.entry.clone()
     };
     let before = read_head(access, root).await?;
     let over = TreePlan {
-        generation,
+        generation: job.generation,
         record_count,
         fill_percent: plan.fill_percent,
         entry_count_max: before.entry_count_max,
@@ -101,8 +94,15 @@ async fn load_into<E: Endpoint>(
     let built = build(access, over, &entries).await?;
     let root = built.root;
     *tree = Some(built);
-    let to = (root, Some(compacted_addr(root)));
-    commit::commit(access, entry, entries[0].child, to, broken).await?;
+    commit::commit(
+        access,
+        entry,
+        entries[0].child,
+        root,
+        Some(compacted_addr(root)),
+        broken,
+    )
+    .await?;
     progress(record_count);
     Ok(LoadSummary {
         record_count,
@@ -152,8 +152,8 @@ impl<'a, E: Endpoint> Leaves<'a, E> {
                 start = link;
             }
         }
-        let kept: usize = self.counts[written..].iter().sum();
-        self.records.drain(..self.records.len() - kept);
+        let pending_count: usize = self.counts[written..].iter().sum();
+        self.records.drain(..self.records.len() - pending_count);
         self.counts.drain(..written);
         Ok(())
     }

@@ -14,7 +14,8 @@ impl IndexState {
         &self,
         lease: &mut LeafLease,
         access: &LeafAccess<'_, E>,
-        (chunk, free): (ChunkIndex, FreeLeaves),
+        chunk: ChunkIndex,
+        free: FreeLeaves,
     ) -> Vec<ChunkIndex> {
         let exhausted = if self.leases.has_unlinked() {
             Vec::new()
@@ -45,11 +46,12 @@ impl IndexState {
         &self,
         access: &LeafAccess<'_, E>,
         shape: LeaseShape,
-        (chunk, free): (ChunkIndex, FreeLeaves),
+        chunk: ChunkIndex,
+        free: FreeLeaves,
     ) -> Vec<ChunkIndex> {
         let mut lease = self.inner_lease.borrow_mut();
         let lease = lease.get_or_insert_with(|| LeafLease::new(shape));
-        self.extend(lease, access, (chunk, free))
+        self.extend(lease, access, chunk, free)
     }
 
     /// Keeps a chunk, to be returned, that was leased for a tree that has been replaced meanwhile.
@@ -57,7 +59,8 @@ impl IndexState {
         &self,
         access: &LeafAccess<'_, E>,
         shape: LeaseShape,
-        (chunk, free): (ChunkIndex, FreeLeaves),
+        chunk: ChunkIndex,
+        free: FreeLeaves,
     ) {
         let mut lease = LeafLease::new(shape);
         lease.add(access, chunk, free);

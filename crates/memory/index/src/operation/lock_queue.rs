@@ -80,7 +80,8 @@ impl<'a, E: Endpoint> Index<'a, E> {
     pub(super) async fn lock_from_queue(
         &self,
         batch: &mut Batch,
-        (addr, release): (RemoteAddr, Option<RemoteAddr>),
+        addr: RemoteAddr,
+        release: Option<RemoteAddr>,
         lock_queue: &mut QueuePlace<'_>,
         leaf: &mut LeafBuffer,
     ) -> Result<(), IndexError> {
@@ -98,8 +99,9 @@ impl<'a, E: Endpoint> Index<'a, E> {
             }
             Admission::CheckPromised(promiser) => {
                 self.state.count_hint(|counters| counters.asked_count += 1);
-                let promise = (addr, promiser);
-                access.lock_promised(batch, promise, leaf, broken).await?;
+                access
+                    .lock_promised(batch, addr, promiser, leaf, broken)
+                    .await?;
             }
             Admission::Ask => access.lock(batch, addr, release, leaf, broken).await?,
         }

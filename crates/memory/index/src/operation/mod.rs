@@ -326,7 +326,8 @@ impl<'a, E: Endpoint> Index<'a, E> {
         batch: &mut Batch,
         course: &mut SearchPath,
         key: u64,
-        (hint, low): (Hint, Option<u64>),
+        hint: Hint,
+        low: Option<u64>,
         look: LeafCheck,
     ) -> Result<Hint, IndexError> {
         if let Err(what) = course.leave(hint.parent, low, look) {
@@ -435,7 +436,7 @@ impl<'a, E: Endpoint> Index<'a, E> {
         };
         self.state
             .count_hint(|counters| counters.catch_up_count += 1);
-        let unread = announced.unread(self.access.endpoint, batch, (&announcement, seen));
+        let unread = announced.unread(self.access.endpoint, batch, &announcement, seen);
         let mut entries = unread.await?;
         for part in entries.chunks(CATCH_UP_BATCH_COUNT) {
             let leaves = part.iter().map(|entry| RemoteAddr::from_word(*entry));

@@ -184,7 +184,7 @@ impl<E: Endpoint> Index<'_, E> {
                     continue;
                 }
             } else {
-                hint = self.continue_from(batch, &mut walk.course, key, (hint, low), look)?;
+                hint = self.continue_from(batch, &mut walk.course, key, hint, low, look)?;
                 walk.torn_count = 0;
             }
             batch.clear();

@@ -109,7 +109,8 @@ impl<'a> ScanStart<'a> {
     /// Returns a trained leaf, and how many leaves are adjacent from it on, at most `count_max`.
     fn run_from(
         &self,
-        (layer, geometry): (&Layer, LeafGeometry),
+        layer: &Layer,
+        geometry: LeafGeometry,
         leaf: u32,
         count_max: u32,
     ) -> Option<(Hint, u32)> {
@@ -212,7 +213,7 @@ impl<E: Endpoint> Index<'_, E> {
             let source = read_ahead_source(&self.state.layer.borrow());
             let (hint, ahead) = if let Some(source) = source {
                 let ahead: Rare<'_, _> =
-                    Box::pin(self.read_ahead_slowly(batch, source, hint, (from, wanted)));
+                    Box::pin(self.read_ahead_slowly(batch, source, hint, from, wanted));
                 ahead.await?
             } else {
                 let hint = hint.unwrap_or_else(|| self.locate(from));
@@ -230,7 +231,8 @@ impl<E: Endpoint> Index<'_, E> {
         batch: &mut Batch,
         source: ReadAheadSource,
         hint: Option<Hint>,
-        (from, wanted): (u64, usize),
+        from: u64,
+        wanted: usize,
     ) -> Result<(Hint, ReadAhead), IndexError> {
         match source {
             ReadAheadSource::Tree => self.read_ahead_by_tree(batch, from, wanted).await,
@@ -398,25 +400,25 @@ impl<E: Endpoint> Index<'_, E> {
             let limit = expected_leaf_count(&layer, self.access.geometry, wanted);
             let limit = (limit + start.spare_count()).min(LEAF_COUNT_MAX);
             let mut left = limit;
-            let trained = start.run_from((&layer, self.access.geometry), hint.parent, 1);
+            let trained = start.run_from(&layer, self.access.geometry, hint.parent, 1);
             let is_trained = trained.is_some_and(|(leaf, _)| leaf.addr == hint.addr);
             if !is_trained {
                 self.post_piece(batch, &mut ahead, hint, 1, false);
                 left = left.saturating_sub(1).max(1);
             }
             let mut parent = hint.parent + u32::from(!is_trained);
-            synonyms_of(&layer, hint.parent..parent, (from, limit), &mut synonyms);
+            synonyms_of(&layer, hint.parent..parent, from, limit, &mut synonyms);
             while left > 0 {
                 // `left` is at most `LEAF_COUNT_MAX`.
                 let geometry = self.access.geometry;
-                let run = start.run_from((&layer, geometry), parent, left as u32);
+                let run = start.run_from(&layer, geometry, parent, left as u32);
                 let Some((first, count)) = run else {
                     break;
                 };
                 let count = u64::from(count);
                 self.post_piece(batch, &mut ahead, first, count, true);
                 let parents = parent..parent + count as u32;
-                synonyms_of(&layer, parents, (from, limit), &mut synonyms);
+                synonyms_of(&layer, parents, from, limit, &mut synonyms);
                 left -= count;
                 parent += count as u32;
             }
@@ -519,7 +521,8 @@ pub(super) fn expected_leaf_count(layer: &Layer, geometry: LeafGeometry, wanted:
 fn synonyms_of(
     layer: &Layer,
     parents: Range<u32>,
-    (from, limit): (u64, u64),
+    from: u64,
+    limit: u64,
     synonyms: &mut Vec<Hint>,
 ) {
     let mut found = Vec::new();

@@ -97,7 +97,7 @@ impl<E: Endpoint> Index<'_, E> {
             );
             if is_run_known {
                 let wanted = end - records.len();
-                self.pass_run(batch, cursor, (key, wanted), records).await?;
+                self.pass_run(batch, cursor, key, wanted, records).await?;
             } else {
                 self.pass_leaf(batch, cursor, key, records).await?;
             }
@@ -139,11 +139,12 @@ impl<E: Endpoint> Index<'_, E> {
         &self,
         batch: &mut Batch,
         cursor: &mut ReverseScanCursor,
-        (key, wanted): (u64, usize),
+        key: u64,
+        wanted: usize,
         records: &mut Vec<(u64, u64)>,
     ) -> Result<(), IndexError> {
         let hint = self.locate(key);
-        let ahead = self.read_before(batch, hint, (wanted, cursor.ahead_count_max));
+        let ahead = self.read_before(batch, hint, wanted, cursor.ahead_count_max);
         let ahead = ahead.await?;
         let end = records.len().saturating_add(wanted);
         // Where a walk starts if no leaf covers the key: the nearest leaf to its left.
@@ -213,7 +214,8 @@ impl<E: Endpoint> Index<'_, E> {
         &self,
         batch: &mut Batch,
         hint: Hint,
-        (wanted, count_max): (usize, u64),
+        wanted: usize,
+        count_max: u64,
     ) -> Result<ReadAhead, IndexError> {
         batch.clear();
         let mut ahead = ReadAhead::default();

@@ -160,7 +160,7 @@ impl<E: Endpoint> Index<'_, E> {
         let mut last = Some((key, hint.parent));
         loop {
             let found = self
-                .next_known(batch, survey, (&mut parent, &mut last))
+                .next_known(batch, survey, &mut parent, &mut last)
                 .await?;
             let Some(next) = found else {
                 survey.next = None;
@@ -196,7 +196,8 @@ impl<E: Endpoint> Index<'_, E> {
         &self,
         batch: &mut Batch,
         survey: &Survey,
-        (parent, last): (&mut u32, &mut Option<(u64, u32)>),
+        parent: &mut u32,
+        last: &mut Option<(u64, u32)>,
     ) -> Result<Option<Hint>, IndexError> {
         let is_there = |addr: RemoteAddr| !survey.lost.contains(&addr.node());
         if let Some((key, parent)) = last.take() {
@@ -240,7 +241,8 @@ impl<E: Endpoint> Index<'_, E> {
     pub async fn is_in_use(
         &self,
         batch: &mut Batch,
-        (place, low): (RemoteAddr, u64),
+        place: RemoteAddr,
+        low: u64,
     ) -> Result<bool, IndexError> {
         let (access, broken) = (&self.access, &*self.state.broken);
         loop {

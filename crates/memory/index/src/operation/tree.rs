@@ -136,7 +136,7 @@ impl<E: Endpoint> Index<'_, E> {
         let (start, led_from) = self.start_for(&head, key, level);
         let tree = self.tree();
         let keep = |node: &InnerNode| self.keep_node(node);
-        let found = tree.descend(batch, start, (key, level), keep).await?;
+        let found = tree.descend(batch, start, key, level, keep).await?;
         if let Some(found) = found {
             match led_from {
                 _ if !found.is_start_old => {}
@@ -146,7 +146,7 @@ impl<E: Endpoint> Index<'_, E> {
             return Ok(Some((found.addr, found.node)));
         }
         let root = self.take_root(batch, &head).await?;
-        let found = tree.descend(batch, root, (key, level), keep).await?;
+        let found = tree.descend(batch, root, key, level, keep).await?;
         Ok(found.map(|found| (found.addr, found.node)))
     }
 
@@ -299,13 +299,13 @@ impl<E: Endpoint> Index<'_, E> {
                 .count_hint(|counters| counters.unlisted_count += 1);
             return Ok(());
         }
-        let mut room = ListingResources {
+        let mut resources = ListingResources {
             spare: None,
             counter: is_counted.then(|| head.leaf_count_addr()),
             entry_count_max: head.entry_count_max as usize,
         };
-        let listed = self.list_up(batch, &head, leaf, &mut room).await;
-        if let Some(spare) = room.spare.take() {
+        let listed = self.list_up(batch, &head, leaf, &mut resources).await;
+        if let Some(spare) = resources.spare.take() {
             self.state.put_back_inner(self.access.layout, spare);
         }
         match listed {
@@ -339,7 +339,7 @@ impl<E: Endpoint> Index<'_, E> {
         batch: &mut Batch,
         head: &Head,
         leaf: ChildEntry,
-        room: &mut ListingResources,
+        resources: &mut ListingResources,
     ) -> Result<bool, IndexError> {
         let tree = self.tree();
         let (mut level, mut entry, mut attempt) = (1, leaf, 0);
@@ -350,14 +350,14 @@ impl<E: Endpoint> Index<'_, E> {
                 None => self.take_root(batch, head).await?,
             };
             if known.is_none() && root.spare() < level {
-                if room.spare.is_none() && !self.lease_inner(head, room).await? {
+                if resources.spare.is_none() && !self.lease_inner(head, resources).await? {
                     return Ok(false);
                 }
-                let Some(spare) = room.spare else {
+                let Some(spare) = resources.spare else {
                     return Ok(false);
                 };
-                if tree.grow(batch, head, (root, entry), spare).await? {
-                    room.spare = None;
+                if tree.grow(batch, head, root, entry, spare).await? {
+                    resources.spare = None;
                     self.state.leases.note_linked();
                     return Ok(true);
                 }
@@ -366,11 +366,11 @@ impl<E: Endpoint> Index<'_, E> {
             let mut at = known.take();
             if at.is_none() {
                 let keep = |node: &InnerNode| self.keep_node(node);
-                let found = tree.descend(batch, root.place(), (entry.low, level), keep);
+                let found = tree.descend(batch, root.place(), entry.low, level, keep);
                 at = found.await?.map(|found| found.addr);
             }
             let listed = match at {
-                Some(at) => tree.list(batch, at, (level, entry), room).await?,
+                Some(at) => tree.list(batch, at, level, entry, resources).await?,
                 None => ListingResult::Nowhere,
             };
             match listed {
@@ -382,7 +382,7 @@ impl<E: Endpoint> Index<'_, E> {
                     self.state.leases.note_linked();
                     self.note_split_node(level, entry.low, sibling);
                     (level, entry, attempt) = (level + 1, sibling, 0);
-                    room.counter = None;
+                    resources.counter = None;
                 }
                 ListingResult::SpareLost(node) => {
                     self.state.leases.note_linked();
@@ -390,7 +390,7 @@ impl<E: Endpoint> Index<'_, E> {
                     known = at;
                 }
                 ListingResult::NeedsNode => {
-                    if !self.lease_inner(head, room).await? {
+                    if !self.lease_inner(head, resources).await? {
                         return Ok(false);
                     }
                     known = at;
@@ -420,14 +420,14 @@ impl<E: Endpoint> Index<'_, E> {
     async fn lease_inner(
         &self,
         head: &Head,
-        room: &mut ListingResources,
+        resources: &mut ListingResources,
     ) -> Result<bool, IndexError> {
         if !self.is_current() {
             // The session's leases are for another tree.
             return Ok(false);
         }
-        room.spare = self.state.take_inner();
-        if room.spare.is_some() {
+        resources.spare = self.state.take_inner();
+        if resources.spare.is_some() {
             return Ok(true);
         }
         let critical = Critical::enter(&self.state.broken);
@@ -443,13 +443,13 @@ impl<E: Endpoint> Index<'_, E> {
                 .await
         };
         match placement.on_emptiest(lease).await {
-            Ok((_, leased)) if !self.is_current() => {
-                self.state.keep_for_old_tree(access, shape, leased);
+            Ok((_, (chunk, free))) if !self.is_current() => {
+                self.state.keep_for_old_tree(access, shape, chunk, free);
                 critical.passed();
                 return Ok(false);
             }
-            Ok((_, leased)) => {
-                let exhausted = self.state.extend_inner(access, shape, leased);
+            Ok((_, (chunk, free))) => {
+                let exhausted = self.state.extend_inner(access, shape, chunk, free);
                 LeafLease::give_exhausted(access, shape, exhausted).await?;
             }
             Err(PoolError::Full { .. }) => {}
@@ -459,9 +459,9 @@ impl<E: Endpoint> Index<'_, E> {
         }
         critical.passed();
         if self.is_current() {
-            room.spare = self.state.take_inner();
+            resources.spare = self.state.take_inner();
         }
-        Ok(room.spare.is_some())
+        Ok(resources.spare.is_some())
     }
 
     /// Returns an estimate of the number of records, from the mean fill of sampled leaves and the
@@ -479,14 +479,14 @@ impl<E: Endpoint> Index<'_, E> {
         for sample in 0..sample_count {
             let mut at = tree.root(batch, &head).await?.place();
             // A different path down each time, but the same ones in every run.
-            let mut way = u64::from(sample).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+            let mut choice = u64::from(sample).wrapping_mul(0x9E37_79B9_7F4A_7C15);
             while let Some(node) = tree.read(batch, at).await? {
                 let entries = node.sorted_entries();
                 if entries.is_empty() {
                     break;
                 }
-                let index = ((u128::from(way) * entries.len() as u128) >> 64) as usize;
-                way = way.wrapping_mul(entries.len() as u64);
+                let index = ((u128::from(choice) * entries.len() as u128) >> 64) as usize;
+                choice = choice.wrapping_mul(entries.len() as u64);
                 at = entries[index].child.place();
                 if node.level() == 1 {
                     let leaf = self.read_intact(batch, at).await?;

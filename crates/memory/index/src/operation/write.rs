@@ -83,7 +83,7 @@ impl<E: Endpoint> Index<'_, E> {
             let (addr, leaf_now) = (hint.addr, &mut leaf);
             if let Some(lock_queue) = queue.lock_queue() {
                 let lock: Rare<'_, _> =
-                    Box::pin(self.lock_from_queue(batch, (addr, release), lock_queue, leaf_now));
+                    Box::pin(self.lock_from_queue(batch, addr, release, lock_queue, leaf_now));
                 lock.await?;
             } else {
                 let lock = self.access.lock(batch, addr, release, leaf_now, broken);
@@ -94,7 +94,7 @@ impl<E: Endpoint> Index<'_, E> {
             let is_checked = !self.skips_check(ProtocolCheck::KeyBelongsToLockedLeaf);
             if look != LeafCheck::Here && is_checked {
                 let next: Rare<'_, _> =
-                    Box::pin(self.leave(batch, key, (hint, look), &leaf, &mut course));
+                    Box::pin(self.leave(batch, key, hint, look, &leaf, &mut course));
                 // The first verb of the next lock releases the lock that is still held.
                 let next = left(critical, hint.addr, next.await)?;
                 (release, hint) = (Some(hint.addr), next);
@@ -111,7 +111,7 @@ impl<E: Endpoint> Index<'_, E> {
                 .access
                 .change(hint.addr)
                 .with_hand_over_to(queue.next());
-            if post_change(batch, (change, &mut leaf), (key, slot), decision) {
+            if post_change(batch, change, &mut leaf, key, slot, decision) {
                 let is_removed = decision == Decision::Remove && slot.is_some();
                 if is_removed && leaf.image().record_count() == self.underfull_count() {
                     self.post_underfull(batch, hint.parent);
@@ -124,9 +124,9 @@ impl<E: Endpoint> Index<'_, E> {
                 }
             } else if let Decision::Set(value) = decision {
                 queue.leave_queue();
-                let room: Rare<'_, _> =
-                    Box::pin(self.split_or_lease(batch, &mut leaf, hint, (key, value)));
-                if self.made(critical, hint.addr, room.await)? {
+                let outcome: Rare<'_, _> =
+                    Box::pin(self.split_or_lease(batch, &mut leaf, hint, key, value));
+                if self.made(critical, hint.addr, outcome.await)? {
                     return Ok(result);
                 }
                 continue;
@@ -144,9 +144,9 @@ impl<E: Endpoint> Index<'_, E> {
         &self,
         critical: Critical<'_>,
         addr: RemoteAddr,
-        room: Result<SplitOutcome, IndexError>,
+        outcome: Result<SplitOutcome, IndexError>,
     ) -> Result<bool, IndexError> {
-        match room {
+        match outcome {
             Ok(SplitOutcome::None(error)) => {
                 // The session may own a chunk without knowing it (FABRIC-5), but not on a lost
                 // node.
@@ -188,7 +188,8 @@ impl<E: Endpoint> Index<'_, E> {
         &self,
         batch: &mut Batch,
         key: u64,
-        (hint, look): (Hint, LeafCheck),
+        hint: Hint,
+        look: LeafCheck,
         leaf: &LeafBuffer,
         course: &mut SearchPath,
     ) -> Result<Result<Hint, IndexError>, IndexError> {
@@ -203,7 +204,7 @@ impl<E: Endpoint> Index<'_, E> {
         } else {
             look
         };
-        let next = self.continue_from(batch, course, key, (hint, Some(low)), look);
+        let next = self.continue_from(batch, course, key, hint, Some(low), look);
         if next.is_err() {
             self.unlock(batch, hint.addr).await?;
         }
@@ -254,7 +255,8 @@ impl<E: Endpoint> Index<'_, E> {
         batch: &mut Batch,
         leaf: &mut LeafBuffer,
         hint: Hint,
-        (key, value): (u64, u64),
+        key: u64,
+        value: u64,
     ) -> Result<SplitOutcome, IndexError> {
         let node = hint.addr.node();
         let sibling = self.state.leases.take_for(node);
@@ -267,7 +269,7 @@ impl<E: Endpoint> Index<'_, E> {
                 .await
                 .map_or_else(SplitOutcome::None, |()| SplitOutcome::Leased));
         };
-        let made = self.split_into(batch, leaf, (hint, sibling), (key, value));
+        let made = self.split_into(batch, leaf, hint, sibling, key, value);
         let made = made.await;
         // The sibling is linked or lost, or the session is broken: nothing waits for the link.
         self.state.leases.note_linked();
@@ -279,8 +281,10 @@ impl<E: Endpoint> Index<'_, E> {
         &self,
         batch: &mut Batch,
         leaf: &mut LeafBuffer,
-        (hint, sibling): (Hint, RemoteAddr),
-        (key, value): (u64, u64),
+        hint: Hint,
+        sibling: RemoteAddr,
+        key: u64,
+        value: u64,
     ) -> Result<SplitOutcome, IndexError> {
         let node = hint.addr.node();
         let announcement = self.announcement(batch, hint.parent).await?;
@@ -395,15 +399,17 @@ impl<E: Endpoint> Index<'_, E> {
 #[inline]
 fn post_change(
     batch: &mut Batch,
-    (change, leaf): (LeafChange, &mut LeafBuffer),
-    (key, slot): (u64, Option<usize>),
+    change: LeafChange,
+    leaf: &mut LeafBuffer,
+    key: u64,
+    slot: Option<usize>,
     decision: Decision,
 ) -> bool {
     match (decision, slot) {
         (Decision::Set(value), Some(slot)) => change.update(batch, leaf, slot, value),
         (Decision::Remove, Some(slot)) => change.delete(batch, leaf, slot),
         (Decision::Set(value), None) => match leaf.image().free_slot() {
-            Some(slot) => change.insert(batch, leaf, slot, (key, value)),
+            Some(slot) => change.insert(batch, leaf, slot, key, value),
             None => return false,
         },
         (Decision::Keep, _) | (Decision::Remove, None) => change.unlock(batch),

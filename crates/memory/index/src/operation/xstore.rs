@@ -240,9 +240,13 @@ impl<E: Endpoint> Index<'_, E> {
             let read = batch.read(head.records.word_at(from as u64), count);
             self.access.endpoint.execute(batch).await?;
             let first_block = (from / RECORD_SIZE_WORDS) as u64;
-            let blocks = (first_block, batch.words(read));
             if head
-                .take_lines(blocks, self.access.table, &mut lines)
+                .take_lines(
+                    first_block,
+                    batch.words(read),
+                    self.access.table,
+                    &mut lines,
+                )
                 .is_none()
             {
                 return Ok(());

@@ -178,7 +178,7 @@ impl PartialLayer {
         self.floor_bytes() + pages + self.synonyms.bytes()
     }
 
-    fn has_room_for(&self, bytes: u64) -> bool {
+    fn has_space_for(&self, bytes: u64) -> bool {
         self.held_bytes() + bytes <= self.budget_bytes
     }
 
@@ -283,7 +283,7 @@ impl PartialLayer {
     pub fn is_worth_keeping(&mut self, page: u32) -> bool {
         let bytes =
             Clock::<u32, ResidualPage>::ENTRY_BYTES + (PAGE_LEAF_COUNT as u64 + ALLOCATION_BYTES);
-        if self.has_room_for(bytes + self.reserved_bytes()) {
+        if self.has_space_for(bytes + self.reserved_bytes()) {
             return true;
         }
         let held_count = self.residuals.count();
@@ -334,7 +334,7 @@ impl PartialLayer {
         let bytes = Clock::<u32, _>::bytes_of(&models);
         let fits = self.floor_bytes() + bytes <= self.budget_bytes;
         if fits && Rc::ptr_eq(snapshot, &self.snapshot) {
-            while !self.has_room_for(bytes) {
+            while !self.has_space_for(bytes) {
                 let evicted = self.evict_residuals() || self.evict_synonym() || self.evict_models();
                 assert!(evicted, "a page fits once nothing else is held");
             }
@@ -359,7 +359,7 @@ impl PartialLayer {
             return;
         }
         let bytes = Clock::<u32, _>::bytes_of(&residuals);
-        while !self.has_room_for(bytes) {
+        while !self.has_space_for(bytes) {
             if !self.evict_residuals() {
                 return;
             }
@@ -466,7 +466,7 @@ impl SearchLayer for PartialLayer {
                 return;
             }
         }
-        while !self.has_room_for(bytes) {
+        while !self.has_space_for(bytes) {
             if !self.evict_residuals() && !self.evict_synonym() {
                 return;
             }

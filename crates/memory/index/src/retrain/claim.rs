@@ -19,7 +19,8 @@ const TABLES_CHUNK_COUNT: u64 = 1;
 pub(super) async fn claim_run<E: Endpoint>(
     work: &Retraining<'_, E>,
     stretch: &Stretch,
-    (wanted_count, generation): (u64, u16),
+    wanted_count: u64,
+    generation: u16,
 ) -> Result<ChunkRange, PoolError> {
     let access = &work.access;
     let allocator = ChunkAllocator::new(access.endpoint, access.layout, access.owner);
@@ -48,9 +49,9 @@ pub(super) async fn claim_run<E: Endpoint>(
     let old = work.contents.models[stretch.models.start].base.node();
     let mut node = placement.replacement_node_for(old);
     loop {
-        // The publication writes to the home node.
-        let is_home = node == access.layout.home().node;
-        let others = if is_home {
+        // The publication writes to the main node.
+        let is_main_node = node == access.layout.main_node().node;
+        let others = if is_main_node {
             others
         } else {
             LaterClaims::default()

@@ -158,21 +158,21 @@ pub async fn retrain<E: Endpoint>(
     let mut batch = Batch::new();
     let (pending, end) = PendingLeaves::new(work, stretch);
     let leaf_count = pending.count() + stretch.synonym_count;
-    let room_count = leaf_count + leaf_count / SLACK_SHARE + SLACK_COUNT;
+    let space_count = leaf_count + leaf_count / SLACK_SHARE + SLACK_COUNT;
     let stride = access.geometry.stride_blocks();
     let generation = draw_generation(access, &mut batch).await?;
-    let wanted_count = (room_count * stride).div_ceil(CHUNK_SIZE_BLOCKS);
-    let range = claim_run(work, stretch, (wanted_count, generation)).await?;
+    let wanted_count = (space_count * stride).div_ceil(CHUNK_SIZE_BLOCKS);
+    let range = claim_run(work, stretch, wanted_count, generation).await?;
     let mut run = RunPlace::new(access.layout, range, stride);
-    if range.count * CHUNK_SIZE_BLOCKS < room_count * stride {
+    if range.count * CHUNK_SIZE_BLOCKS < space_count * stride {
         let leaf_count = range.count * CHUNK_SIZE_BLOCKS / stride;
         run = run.keeping(tables::block_count_of_short(work, stretch, leaf_count));
     }
-    let mut mover = Mover::new(work, run, (pending, end));
+    let mut mover = Mover::new(work, run, pending, end);
     let mut published = None;
     if access.endpoint.skips_check(ProtocolCheck::RunIsFilledFirst) {
         let foreseen = mover.foresee(&mut batch).await?;
-        published = Some(publish(work, &foreseen, (range, generation)).await?);
+        published = Some(publish(work, &foreseen, range, generation).await?);
     }
     let moved = mover.move_while(&mut batch, may_continue).await;
     count(work, &mut batch);
@@ -181,7 +181,7 @@ pub async fn retrain<E: Endpoint>(
         frees_space: stretch.frees_space,
         ..mover.finish()
     };
-    commit(work, (range, generation), made, published).await
+    commit(work, range, generation, made, published).await
 }
 
 /// Commits what a dead retrainer has moved into a run that it had claimed and this session has
@@ -200,7 +200,7 @@ pub async fn adopt<E: Endpoint>(
     let run = RunPlace::new(work.access.layout, range, stride);
     let made = mover::find_made(work, &mut batch, run).await;
     count(work, &mut batch);
-    commit(work, (range, generation), made?, None).await
+    commit(work, range, generation, made?, None).await
 }
 
 /// Counts the cost of a batch (FABRIC-9).
@@ -213,20 +213,21 @@ fn count<E: Endpoint>(work: &Retraining<'_, E>, batch: &mut Batch) {
 async fn publish_unlocked<E: Endpoint>(
     work: &Retraining<'_, E>,
     made: &mover::MoveResult,
-    run: (ChunkRange, u16),
+    range: ChunkRange,
+    generation: u16,
 ) -> Result<(RetrainSummary, RemoteAddr), IndexError> {
     let access = &work.access;
     if !access
         .endpoint
         .skips_check(ProtocolCheck::TrainingHoldsNoLock)
     {
-        return publish(work, made, run).await;
+        return publish(work, made, range, generation).await;
     }
     let (mut batch, mut leaf) = (Batch::new(), access.blank());
     let (addr, broken) = (made.leaves[0].addr, work.broken);
     let lock = access.lock(&mut batch, addr, None, &mut leaf, broken);
     lock.await?;
-    let published = publish(work, made, run).await;
+    let published = publish(work, made, range, generation).await;
     access.unlock(&mut batch, addr, broken).await?;
     count(work, &mut batch);
     published
@@ -236,7 +237,8 @@ async fn publish_unlocked<E: Endpoint>(
 /// the result of a publication that was already done.
 async fn commit<E: Endpoint>(
     work: &Retraining<'_, E>,
-    (range, generation): (ChunkRange, u16),
+    range: ChunkRange,
+    generation: u16,
     made: mover::MoveResult,
     published: Option<(RetrainSummary, RemoteAddr)>,
 ) -> Result<RetrainSummary, IndexError> {
@@ -251,7 +253,7 @@ async fn commit<E: Endpoint>(
         let used_from;
         (summary, used_from) = match published {
             Some(published) => published,
-            None => publish_unlocked(work, &made, (range, generation)).await?,
+            None => publish_unlocked(work, &made, range, generation).await?,
         };
         let chunk = access.layout.chunk_of(used_from);
         kept_from = chunk.expect("a run lies in chunks");

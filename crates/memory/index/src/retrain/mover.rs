@@ -121,7 +121,8 @@ impl<'a, 'b, E: Endpoint> Mover<'a, 'b, E> {
     pub(super) fn new(
         work: &'a Retraining<'b, E>,
         run: RunPlace,
-        (pending, end): (PendingLeaves, RemoteAddr),
+        pending: PendingLeaves,
+        end: RemoteAddr,
     ) -> Self {
         Self {
             work,
@@ -229,7 +230,7 @@ impl<'a, 'b, E: Endpoint> Mover<'a, 'b, E> {
             let pending = catalog::pending_root_addr(access.layout, entry.index);
             batch.write_word(pending, 0);
         }
-        let made = take_over(&access, batch, (place, link), &mut sources, critical).await?;
+        let made = take_over(&access, batch, place, link, &mut sources, critical).await?;
         self.note(place, made.image(), &sources);
         let spent = batch.cost_mut().round_trips - before;
         self.step_round_trips_max = self.step_round_trips_max.max(spent);
@@ -323,7 +324,7 @@ impl<'a, 'b, E: Endpoint> Mover<'a, 'b, E> {
         if left_count.saturating_add(right.leaf.image().record_count()) > most {
             return Ok(vec![right]);
         }
-        match lock_left(access, batch, (left, &right), most, broken).await? {
+        match lock_left(access, batch, left, &right, most, broken).await? {
             Some(left) => {
                 self.pending.pop();
                 Ok(vec![left, right])
@@ -358,7 +359,7 @@ pub(super) async fn find_made<E: Endpoint>(
         // while that one was being written.
         let (owner, low) = (OwnerWord::from_word(batch.words(lock)[0]), image.low());
         let is_intact = image.is_intact(place, access.table) && !image.is_retired();
-        let is_in_use = match index.is_in_use(batch, (place, low)).await {
+        let is_in_use = match index.is_in_use(batch, place, low).await {
             // A lost leaf is on the path. A retrainer begins a step only after the previous one is
             // done.
             Err(error) if error.lost_node().is_some() && is_intact => {

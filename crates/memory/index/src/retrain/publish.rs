@@ -33,7 +33,8 @@ struct UnmovedModels {
 pub(super) async fn publish<E: Endpoint>(
     work: &Retraining<'_, E>,
     moved: &MoveResult,
-    (run, generation): (ChunkRange, u16),
+    run: ChunkRange,
+    generation: u16,
 ) -> Result<(RetrainSummary, RemoteAddr), IndexError> {
     let access = &work.access;
     let old = work.contents;
@@ -49,8 +50,8 @@ pub(super) async fn publish<E: Endpoint>(
     } = {
         let leaves = moved.leaves.iter().zip(fences(&moved.leaves));
         let leaves: Vec<_> = leaves.map(|(leaf, fence)| (leaf.addr, fence)).collect();
-        let layer = (LayerKind::Learned, access.geometry);
-        train(&leaves, layer, epsilon_leaves, shift)
+        let geometry = access.geometry;
+        train(&leaves, LayerKind::Learned, geometry, epsilon_leaves, shift)
     };
     let leaf_count = moved.leaves.len() as u64;
     access
@@ -67,17 +68,19 @@ pub(super) async fn publish<E: Endpoint>(
     let wanting = tables::wanting(work, moved, &mut trained, cut);
     let run_start = access.layout.chunk_start(run.first);
     let first_leaf = moved.leaves[0].addr;
-    // The tables must be on the home node, wherever the run is.
-    let is_home = run.first.node() == access.layout.home().node;
-    let room_start = if is_home { run_start } else { first_leaf };
-    let room = tables::RunSpace::before(first_leaf, room_start);
-    let placed = tables::place(work, &mut batch, (&allocator, generation), room, wanting);
+    // The tables must be on the main node, wherever the run is.
+    let is_main_node = run.first.node() == access.layout.main_node().node;
+    let space_start = if is_main_node { run_start } else { first_leaf };
+    let run_space = tables::RunSpace::before(first_leaf, space_start);
+    let placed = tables::place(work, &mut batch, &allocator, generation, run_space, wanting);
     let tables = placed.await?;
     let contents = assemble(
         old,
         around,
-        (trained, residuals),
-        (generation, record_count as u64),
+        trained,
+        residuals,
+        generation,
+        record_count as u64,
     );
     let run_used_from = tables.run_used_from;
     install(work, &mut batch, contents, tables.elsewhere).await?;
@@ -137,7 +140,7 @@ pub(super) async fn install<E: Endpoint>(
         }
     };
     access.endpoint.enters(ProtocolPhase::RootSwap);
-    if !swap_root(access, batch, work.entry, (work.root, root)).await? {
+    if !swap_root(access, batch, work.entry, work.root, root).await? {
         // No other session swaps the root of a table that is not empty, so the table is a different
         // one.
         return Err(dropped(access));
@@ -161,7 +164,8 @@ pub async fn swap_root<E: Endpoint, F>(
     access: &LeafAccess<'_, E, F>,
     batch: &mut Batch,
     entry: &CatalogEntry,
-    (from, to): (RemoteAddr, RemoteAddr),
+    from: RemoteAddr,
+    to: RemoteAddr,
 ) -> Result<bool, IndexError> {
     let layout = access.layout;
     batch.clear();
@@ -212,26 +216,26 @@ async fn around<E: Endpoint>(
         .get(left.len())
         .is_some_and(|next| next.first_key == first.low);
     if let Some(cut) = left.last_mut() {
-        let kept = match leaves_below(work, batch, cut, first.low).await {
+        let leaf_count = match leaves_below(work, batch, cut, first.low).await {
             // The model is lost as a whole, and stays unchanged.
             Err(error) if is_whole && error.lost_node() == Some(cut.base.node()) => cut.leaf_count,
-            kept => kept?,
+            leaf_count => leaf_count?,
         };
-        if kept == 0 {
+        if leaf_count == 0 {
             let what = Contradiction::LinkToTheLeft;
             return Err(contradiction(work, cut.base, what));
         }
         if cut.first_key >= first.low {
             // This happens only to the first model, which also covers keys below its first key.
             // There it predicts the same leaf for all, and so it does for the leaves that remain.
-            (cut.first_key, cut.slope, cut.error_max) = (0, 0.0, kept as f32);
+            (cut.first_key, cut.slope, cut.error_max) = (0, 0.0, leaf_count as f32);
         }
-        if kept < cut.leaf_count || !is_whole {
-            cut.leaf_count = kept;
+        if leaf_count < cut.leaf_count || !is_whole {
+            cut.leaf_count = leaf_count;
             // The old table's entries may name leaves that are no longer part of the model: at
             // least siblings of its last leaf.
             cut.synonym_table = RemoteAddr::NULL;
-            cut.synonym_capacity = synonym_capacity(LayerKind::Learned, kept);
+            cut.synonym_capacity = synonym_capacity(LayerKind::Learned, leaf_count);
         }
     }
     let count = |models: &[Model]| models.iter().map(|model| model.leaf_count as usize).sum();
@@ -270,15 +274,17 @@ async fn leaves_below<E: Endpoint>(
 fn assemble(
     old: &SnapshotContents,
     around: UnmovedModels,
-    (trained, residuals): (Vec<Model>, Vec<i8>),
-    (generation, record_count): (u16, u64),
+    trained: Vec<Model>,
+    residuals: Vec<i8>,
+    generation: u16,
+    record_count: u64,
 ) -> SnapshotContents {
     // Residuals of a cut model are those of its first leaves. The residuals of `left` are found,
     // model by model, at the leaves' old numbers.
     let old_leaf_count = old.residuals.len();
-    let mut kept = old.residuals[..around.left_leaf_count].to_vec();
-    kept.extend(residuals);
-    kept.extend_from_slice(&old.residuals[around.right_first_leaf..]);
+    let mut joined = old.residuals[..around.left_leaf_count].to_vec();
+    joined.extend(residuals);
+    joined.extend_from_slice(&old.residuals[around.right_first_leaf..]);
     let stays = around.left_leaf_count + (old_leaf_count - around.right_first_leaf);
     let share = stays as f64 / old_leaf_count as f64;
     let models = [around.left, trained, around.right].concat();
@@ -288,7 +294,7 @@ fn assemble(
         record_count: (old.record_count as f64 * share) as u64 + record_count,
         shift: old.shift,
         models,
-        residuals: kept,
+        residuals: joined,
         leaf_table: None,
     }
 }

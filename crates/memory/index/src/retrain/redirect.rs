@@ -32,8 +32,14 @@ pub(super) async fn redirect<E: Endpoint>(
     let redirected = if let Some(key) = first.low.checked_sub(1) {
         redirect_left(work, &mut batch, key, first).await
     } else {
-        let of = (work.entry, work.broken);
-        redirect_first(&work.access, &mut batch, of, first.addr).await
+        redirect_first(
+            &work.access,
+            &mut batch,
+            work.entry,
+            work.broken,
+            first.addr,
+        )
+        .await
     };
     count(work, &mut batch);
     match redirected {
@@ -60,7 +66,7 @@ async fn redirect_left<E: Endpoint>(
     loop {
         let addr = index.leaf_of(batch, key).await?;
         // The leaf may have been split since it was found.
-        let look = link_at(access, batch, (addr, key), first.addr, work.broken).await?;
+        let look = link_at(access, batch, addr, key, first.addr, work.broken).await?;
         if look == LeafCheck::Here {
             return Ok(());
         }
@@ -72,7 +78,8 @@ async fn redirect_left<E: Endpoint>(
 pub(super) async fn link_at<E: Endpoint>(
     access: &LeafAccess<'_, E>,
     batch: &mut Batch,
-    (addr, key): (RemoteAddr, u64),
+    addr: RemoteAddr,
+    key: u64,
     to: RemoteAddr,
     broken: &Cell<bool>,
 ) -> Result<LeafCheck, IndexError> {
@@ -104,7 +111,8 @@ pub(super) async fn link_at<E: Endpoint>(
 pub(super) async fn redirect_first<E: Endpoint>(
     access: &LeafAccess<'_, E>,
     batch: &mut Batch,
-    (entry, broken): (&CatalogEntry, &Cell<bool>),
+    entry: &CatalogEntry,
+    broken: &Cell<bool>,
     first: RemoteAddr,
 ) -> Result<(), IndexError> {
     let addr = entry.record.first_leaf;

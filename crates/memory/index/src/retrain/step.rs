@@ -14,7 +14,8 @@ use crate::IndexError;
 pub(super) async fn lock_left<E: Endpoint>(
     access: &LeafAccess<'_, E>,
     batch: &mut Batch,
-    (left, right): (RemoteAddr, &MoveSource),
+    left: RemoteAddr,
+    right: &MoveSource,
     merged_count_max: usize,
     broken: &Cell<bool>,
 ) -> Result<Option<MoveSource>, IndexError> {
@@ -48,11 +49,12 @@ pub(super) async fn lock_left<E: Endpoint>(
 pub(super) async fn take_over<E: Endpoint>(
     access: &LeafAccess<'_, E>,
     batch: &mut Batch,
-    (place, link): (RemoteAddr, RemoteAddr),
+    place: RemoteAddr,
+    link: RemoteAddr,
     sources: &mut [MoveSource],
     critical: Critical<'_>,
 ) -> Result<LeafBuffer, IndexError> {
-    let made = post_and_execute(access, batch, (place, link), sources).await;
+    let made = post_and_execute(access, batch, place, link, sources).await;
     if let Err(error) = &made
         && error.lost_node().is_some()
     {
@@ -70,7 +72,8 @@ pub(super) async fn take_over<E: Endpoint>(
 async fn post_and_execute<E: Endpoint>(
     access: &LeafAccess<'_, E>,
     batch: &mut Batch,
-    (place, link): (RemoteAddr, RemoteAddr),
+    place: RemoteAddr,
+    link: RemoteAddr,
     sources: &mut [MoveSource],
 ) -> Result<LeafBuffer, IndexError> {
     let change = access.change(place);
@@ -82,7 +85,7 @@ async fn post_and_execute<E: Endpoint>(
         access.endpoint.execute(batch).await?;
         return Ok(made);
     }
-    // The verbs already in the batch go to the home node, and must be executed before the sources
+    // The verbs already in the batch go to the main node, and must be executed before the sources
     // are retired.
     let made = change.write_moved(batch, access.owner, sources, link);
     access.endpoint.execute(batch).await?;

@@ -134,8 +134,9 @@ pub(super) struct PlacedTables {
 pub(super) async fn place<E: Endpoint>(
     work: &Retraining<'_, E>,
     batch: &mut Batch,
-    (allocator, generation): (&ChunkAllocator<'_, E>, u16),
-    room: RunSpace,
+    allocator: &ChunkAllocator<'_, E>,
+    generation: u16,
+    run_space: RunSpace,
     wanting: Vec<UntabledModel<'_>>,
 ) -> Result<PlacedTables, IndexError> {
     let access = &work.access;
@@ -145,10 +146,10 @@ pub(super) async fn place<E: Endpoint>(
         .map(|wanting| table_size_words(wanting.model))
         .sum();
     let block_count = size_words as u64 / BLOCK_SIZE_WORDS;
-    let leaves = room.start.offset_blocks(room.block_count);
-    let placed = if let Some(left) = room.block_count.checked_sub(block_count) {
+    let leaves = run_space.start.offset_blocks(run_space.block_count);
+    let placed = if let Some(left) = run_space.block_count.checked_sub(block_count) {
         PlacedTables {
-            run_used_from: room.start.offset_blocks(left),
+            run_used_from: run_space.start.offset_blocks(left),
             elsewhere: None,
         }
     } else {

@@ -19,21 +19,28 @@ pub(super) struct TrainedModels {
 /// number in its model. For [`LayerKind::Learned`] leaves must be adjacent.
 pub(super) fn train(
     leaves: &[(RemoteAddr, Fence)],
-    layer: (LayerKind, LeafGeometry),
+    kind: LayerKind,
+    geometry: LeafGeometry,
     epsilon_leaves: f64,
     shift: u32,
 ) -> TrainedModels {
     let mut regression = SegmentBuilder::new(epsilon_leaves, leaf_count_max(LayerKind::Learned));
     let mut trained = TrainedModels::default();
-    let mut begun = 0;
+    let mut segment_start = 0;
     for (index, leaf) in leaves.iter().enumerate() {
         if let Some(segment) = regression.push(leaf.1.low) {
-            trained.add(&segment, &leaves[begun..index], layer, shift);
-            begun = index;
+            trained.add(
+                &segment,
+                &leaves[segment_start..index],
+                kind,
+                geometry,
+                shift,
+            );
+            segment_start = index;
         }
     }
     if let Some(segment) = regression.finish() {
-        trained.add(&segment, &leaves[begun..], layer, shift);
+        trained.add(&segment, &leaves[segment_start..], kind, geometry, shift);
     }
     trained
 }
@@ -43,7 +50,8 @@ impl TrainedModels {
         &mut self,
         segment: &Segment,
         leaves: &[(RemoteAddr, Fence)],
-        (kind, geometry): (LayerKind, LeafGeometry),
+        kind: LayerKind,
+        geometry: LeafGeometry,
         shift: u32,
     ) {
         let (base, stride) = (leaves[0].0, geometry.stride_blocks());

@@ -221,7 +221,7 @@ impl WordReply {
                 );
             }
             Self::Count(count) => put(bytes, [head(COUNT, 1), *count]),
-            Self::LookUpReply(looked) => looked.put(bytes),
+            Self::LookUpReply(reply) => reply.put(bytes),
             Self::Failed(failure) => put(bytes, [failure.number()]),
             Self::NodeLost(node) => put(bytes, [NODE_LOST | u64::from(node.0) << 32]),
         }
@@ -281,8 +281,8 @@ impl WordReply {
                 Ok(Self::Records(pairs(words).collect()))
             }
             LOOKED => {
-                let looked = LookUpReply::read(words, has_value, count)?;
-                Ok(Self::LookUpReply(Box::new(looked)))
+                let reply = LookUpReply::read(words, has_value, count)?;
+                Ok(Self::LookUpReply(Box::new(reply)))
             }
             COUNT if count == 1 => {
                 let count = words.next()?;
@@ -304,7 +304,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn looked() -> impl Strategy<Value = LookUpReply> {
+    fn reply() -> impl Strategy<Value = LookUpReply> {
         let head = any::<(u32, u32, u32)>().prop_map(|(generation, low, count)| {
             ModelNews::Head(ModelHead {
                 generation: generation.max(1),
@@ -336,7 +336,7 @@ mod tests {
             proptest::collection::vec(any::<Option<u64>>(), 0..40).prop_map(WordReply::Several),
             pairs().prop_map(WordReply::Records),
             any::<u64>().prop_map(WordReply::Count),
-            looked().prop_map(|looked| WordReply::LookUpReply(Box::new(looked))),
+            reply().prop_map(|reply| WordReply::LookUpReply(Box::new(reply))),
             (0..Failure::ALL.len()).prop_map(|index| WordReply::Failed(Failure::ALL[index])),
             any::<u8>().prop_map(|node| WordReply::NodeLost(NodeId(node))),
         ]

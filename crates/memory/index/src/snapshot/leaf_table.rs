@@ -34,7 +34,8 @@ pub(crate) fn is_place(layout: &PoolLayout, geometry: LeafGeometry, leaf: Remote
 pub(super) fn decode(
     words: &[u64],
     checksum: u32,
-    (layout, geometry): (&PoolLayout, LeafGeometry),
+    layout: &PoolLayout,
+    geometry: LeafGeometry,
     models: &[Model],
 ) -> Result<Arc<[RemoteAddr]>, String> {
     if crc32c(words) != checksum {
@@ -103,7 +104,7 @@ mod tests {
 
     fn decoded(words: &[u64]) -> Result<Arc<[RemoteAddr]>, String> {
         let checksum = crc32c(words);
-        decode(words, checksum, (&layout(), geometry()), &table().1)
+        decode(words, checksum, &layout(), geometry(), &table().1)
     }
 
     /// The words of a leaf table are the leaves' addresses, nothing else.
@@ -166,7 +167,7 @@ mod tests {
             let mut damaged = sound.clone();
             damaged[at] ^= flip;
             let (layout, models) = (layout(), table().1);
-            let read = decode(&damaged, crc32c(&sound), (&layout, geometry()), &models);
+            let read = decode(&damaged, crc32c(&sound), &layout, geometry(), &models);
             prop_assert!(read.is_err());
         }
     }

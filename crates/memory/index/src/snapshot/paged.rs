@@ -158,11 +158,7 @@ impl PagedSnapshot {
         words: &[u64],
     ) -> Result<Vec<Model>, IndexError> {
         let damaged = |what| damage(self.root.place(), self.header.table, what);
-        let models = decode_models(
-            words,
-            self.header.generation,
-            (layout, self.geometry, false),
-        );
+        let models = decode_models(words, self.header.generation, layout, self.geometry, false);
         let models = models.map_err(damaged)?;
         let head = self.heads[page as usize];
         let next = self.heads.get(page as usize + 1);

@@ -256,7 +256,7 @@ pub async fn read_contents<E: Endpoint>(
     let piece = header.models();
     let words = read_words(endpoint, at(piece), piece.word_count).await?;
     let models =
-        decode_models(&words, header.generation, (layout, geometry, is_listed)).map_err(damaged)?;
+        decode_models(&words, header.generation, layout, geometry, is_listed).map_err(damaged)?;
     let leaf_count = models
         .iter()
         .map(|model| u64::from(model.leaf_count))
@@ -281,7 +281,7 @@ pub async fn read_contents<E: Endpoint>(
     let leaf_table = if let Some(checksum) = header.leaf_table_checksum {
         let piece = header.leaf_table();
         let words = read_words(endpoint, at(piece), piece.word_count).await?;
-        let decoded = leaf_table::decode(&words, checksum, (layout, geometry), &models);
+        let decoded = leaf_table::decode(&words, checksum, layout, geometry, &models);
         Some(decoded.map_err(damaged)?)
     } else {
         None
@@ -326,7 +326,9 @@ pub(super) fn damage(addr: RemoteAddr, table: TableId, what: String) -> IndexErr
 pub(super) fn decode_models(
     words: &[u64],
     generation: u16,
-    (layout, geometry, is_listed): (&PoolLayout, LeafGeometry, bool),
+    layout: &PoolLayout,
+    geometry: LeafGeometry,
+    is_listed: bool,
 ) -> Result<Vec<Model>, String> {
     let models = words.chunks_exact(MODEL_SIZE_WORDS);
     let models: Vec<Model> = models

@@ -2,8 +2,8 @@
 
 use core::ops::Range;
 
+use crate::hint::{Announcement, Hint, due_split_count};
 use farleaf_base::RemoteAddr;
-use farleaf_index::hint::{Announcement, Hint, due_split_count};
 use farleaf_leaf::strings::PageGeometry;
 use farleaf_model::strings::{Residuals, StringDirectory, StringModelError, StringSegment};
 use farleaf_pool::PoolLayout;
@@ -97,7 +97,8 @@ impl ByteDirectory {
     /// Segments or residuals contradict each other.
     pub fn build(
         geometry: PageGeometry,
-        (generation, record_count): (u16, u64),
+        generation: u16,
+        record_count: u64,
         segments: &[StringSegment],
         residuals: Residuals,
         runs: Vec<Run>,

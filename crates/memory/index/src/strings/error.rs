@@ -1,8 +1,8 @@
 //! Errors of operations and bulk loads on tables of byte strings.
 
+use crate::{IndexError, LoadError};
 use farleaf_base::NodeId;
 use farleaf_fabric::{BatchError, BatchErrorKind};
-use farleaf_index::{IndexError, LoadError};
 use farleaf_leaf::blobs::BlockError;
 use farleaf_leaf::words::LeafError;
 use farleaf_pool::PoolError;

@@ -5,14 +5,14 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
+use crate::hint::{Announcement, Hint};
 use farleaf_base::RemoteAddr;
-use farleaf_index::hint::{Announcement, Hint};
 
-use crate::directory::{ByteDirectory, KeyLocation};
-use crate::partial::{LoadedPart, PartCounts, PartialDirectory};
-use crate::rf_tree::ListedPage;
-use crate::snapshot::SnapshotParts;
-use crate::synonyms::Synonyms;
+use crate::strings::directory::{ByteDirectory, KeyLocation};
+use crate::strings::partial::{LoadedPart, PartCounts, PartialDirectory};
+use crate::strings::rf_tree::ListedPage;
+use crate::strings::snapshot::SnapshotParts;
+use crate::strings::synonyms::Synonyms;
 
 /// Training result as a session holds it.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ pub(crate) struct NeededPart {
 }
 
 impl NeededPart {
-    fn of(directory: &PartialDirectory, (number, part): (usize, Option<&Rc<LoadedPart>>)) -> Self {
+    fn of(directory: &PartialDirectory, number: usize, part: Option<&Rc<LoadedPart>>) -> Self {
         Self {
             snapshot: Rc::clone(directory.snapshot()),
             number,
@@ -93,8 +93,8 @@ impl LearnedLayer {
         match &self.trained {
             HeldDirectory::Whole(directory) => Ok(self.nearer(key, directory.locate(key))),
             HeldDirectory::Partial(directory) => {
-                let part = directory.part_of_key(key);
-                Err(NeededPart::of(directory, part))
+                let (number, part) = directory.part_of_key(key);
+                Err(NeededPart::of(directory, number, part))
             }
         }
     }
@@ -133,8 +133,8 @@ impl LearnedLayer {
     /// held.
     pub(crate) fn part_of_page(&self, number: u32) -> Option<NeededPart> {
         let directory = self.as_partial()?;
-        let part = directory.part_of_page(number);
-        Some(NeededPart::of(directory, part))
+        let (number, part) = directory.part_of_page(number);
+        Some(NeededPart::of(directory, number, part))
     }
 
     /// Returns whether the layer searches by this snapshot.
@@ -153,7 +153,7 @@ impl LearnedLayer {
     /// Keeps a part that was read, if it fits the budget and the root has not changed since.
     pub(crate) fn keep(&mut self, from: &Rc<SnapshotParts>, number: usize, part: &Rc<LoadedPart>) {
         if let HeldDirectory::Partial(directory) = &mut self.trained {
-            directory.keep(from, (number, part), &mut self.synonyms);
+            directory.keep(from, number, part, &mut self.synonyms);
         }
     }
 
@@ -213,16 +213,16 @@ impl LearnedLayer {
         if trained.is_none_or(|trained| trained.addr == page.addr) {
             return;
         }
-        let has_room = match &mut self.trained {
+        let has_space = match &mut self.trained {
             HeldDirectory::Whole(_) => true,
             // Without its part, it is unknown whether the page is a trained page with another
             // number.
             HeldDirectory::Partial(directory) => {
                 let is_held = directory.part_of_page(page.parent).1.is_some();
-                is_held && directory.fit((low, page.parent), &mut self.synonyms)
+                is_held && directory.fit(low, page.parent, &mut self.synonyms)
             }
         };
-        if has_room {
+        if has_space {
             self.synonyms.insert(low, page.addr, page.parent);
         }
     }

@@ -1,8 +1,7 @@
 //! Tables of byte strings: search layers that find a page, and operations on pages.
 //!
-//! The division is that of `farleaf-index`: all truth is in the pages, and search layers only give
-//! hints. Parts that do not depend on keys (leases, the commit of a load, announcements of splits)
-//! come from that crate.
+//! All truth is in the pages, and search layers only give hints. Parts that do not depend on keys
+//! (leases, the commit of a load, announcements of splits) are those of tables of words.
 //!
 //! | module | contents |
 //! |---|---|
@@ -15,10 +14,6 @@
 //! | [`load`] | bulk load: cuts pages, trains, writes, commits; new tables |
 //! | [`retrain`] | retraining of models over pages that stay in place |
 //! | [`operation`] | get, put, scan and other operations |
-//!
-//! This crate holds no truth. Deleting everything but the address of the first page would make
-//! operations slow, not wrong.
-#![forbid(unsafe_code)]
 
 pub mod directory;
 pub mod learned;

@@ -29,18 +29,18 @@ use core::cell::Cell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use crate::IndexError;
+use crate::clock::{CachedValue, Clock};
+use crate::hint::{Announcement, Hint};
+use crate::partial::{ALLOCATION_BYTES, Budget};
 use farleaf_base::RemoteAddr;
 use farleaf_fabric::{Batch, Endpoint};
-use farleaf_index::IndexError;
-use farleaf_index::clock::{CachedValue, Clock};
-use farleaf_index::hint::{Announcement, Hint};
-use farleaf_index::partial::{ALLOCATION_BYTES, Budget};
 use farleaf_leaf::strings::PageGeometry;
 use farleaf_pool::PoolLayout;
 
-use crate::directory::{ByteDirectory, KeyLocation};
-use crate::snapshot::{Header, Part, SnapshotParts};
-use crate::synonyms::Synonyms;
+use crate::strings::directory::{ByteDirectory, KeyLocation};
+use crate::strings::snapshot::{Header, Part, SnapshotParts};
+use crate::strings::synonyms::Synonyms;
 
 /// Divisor of the budget above the floor: synonyms take at most one fourth of it.
 const SYNONYM_SHARE: u64 = 4;
@@ -80,7 +80,7 @@ struct CachedPart(Rc<LoadedPart>);
 impl LoadedPart {
     fn new(part: Part, geometry: PageGeometry, generation: u16) -> Result<Self, String> {
         let directory =
-            ByteDirectory::build(geometry, (0, 0), &part.segments, part.residuals, part.runs);
+            ByteDirectory::build(geometry, 0, 0, &part.segments, part.residuals, part.runs);
         Ok(Self {
             directory: directory.map_err(|error| error.to_string())?,
             first_page: part.first_page,
@@ -187,7 +187,9 @@ impl PartialDirectory {
     /// Returns the number of front-coded models among those held.
     pub(crate) fn front_coded_count(&self) -> usize {
         let parts = self.parts.range(..);
-        parts.map(|kept| kept.0.directory.front_coded_count()).sum()
+        parts
+            .map(|entry| entry.0.directory.front_coded_count())
+            .sum()
     }
 
     pub(crate) fn counts(&self) -> PartCounts {
@@ -222,7 +224,7 @@ impl PartialDirectory {
     fn part(&self, number: usize) -> Option<&Rc<LoadedPart>> {
         let number = number as u32;
         let pinned_part = self.pinned_part.get(&number).map(|(part, _)| part);
-        pinned_part.or_else(|| self.parts.get(number).map(|kept| &kept.0))
+        pinned_part.or_else(|| self.parts.get(number).map(|entry| &entry.0))
     }
 
     /// Returns the number of the part that covers a key, and the part if it is held.
@@ -242,7 +244,8 @@ impl PartialDirectory {
     pub(crate) fn pin(
         &mut self,
         snapshot: &Rc<SnapshotParts>,
-        (number, part): (usize, &Rc<LoadedPart>),
+        number: usize,
+        part: &Rc<LoadedPart>,
     ) {
         if Rc::ptr_eq(snapshot, &self.snapshot) {
             let pinned = self.pinned_part.entry(number as u32);
@@ -333,7 +336,8 @@ impl PartialDirectory {
     pub(crate) fn keep(
         &mut self,
         snapshot: &Rc<SnapshotParts>,
-        (number, part): (usize, &Rc<LoadedPart>),
+        number: usize,
+        part: &Rc<LoadedPart>,
         synonyms: &mut Synonyms,
     ) {
         self.count(|counts| counts.parts_fetched += 1);
@@ -372,10 +376,10 @@ impl PartialDirectory {
 
     /// Evicts until a synonym of a parent with this lower fence fits. Returns false if it would
     /// take more than the share of all synonyms.
-    pub(crate) fn fit(&mut self, (low, parent): (&[u8], u32), synonyms: &mut Synonyms) -> bool {
-        let room_bytes = self.budget_bytes - self.floor_bytes();
+    pub(crate) fn fit(&mut self, low: &[u8], parent: u32, synonyms: &mut Synonyms) -> bool {
+        let space_bytes = self.budget_bytes - self.floor_bytes();
         while synonyms.size_bytes() + synonyms.size_bytes_of(low, parent)
-            > room_bytes / SYNONYM_SHARE
+            > space_bytes / SYNONYM_SHARE
         {
             if !self.forget_synonyms(synonyms) {
                 return false;
@@ -394,10 +398,11 @@ impl PartialDirectory {
         snapshot: &SnapshotParts,
         endpoint: &E,
         batch: &mut Batch,
-        (layout, geometry): (&PoolLayout, PageGeometry),
+        layout: &PoolLayout,
+        geometry: PageGeometry,
         numbers: &[usize],
     ) -> Result<Vec<Rc<LoadedPart>>, IndexError> {
-        let read = snapshot.read(endpoint, batch, (layout, geometry), numbers);
+        let read = snapshot.read(endpoint, batch, layout, geometry, numbers);
         let parts = read.await?.into_iter();
         let generation = snapshot.heads().header().shape.generation;
         let parts = parts.map(|part| LoadedPart::new(part, geometry, generation).map(Rc::new));

@@ -37,13 +37,13 @@
 
 use core::cmp::Ordering;
 
+use crate::directory::Model;
 use farleaf_base::{RemoteAddr, TableId};
-use farleaf_index::directory::Model;
 use farleaf_leaf::strings::KEY_SIZE_BYTES_MAX;
 use farleaf_model::strings::{FrontCodedSegment, Residuals, StringSegment, byte_shift};
 use farleaf_pool::PoolLayout;
 
-use crate::directory::{ByteDirectory, Run, can_be_page};
+use crate::strings::directory::{ByteDirectory, Run, can_be_page};
 
 /// A session needs at least so many pages that its cache lacks before it wants a newer cache; they
 /// must also be an eighth of the listed pages.
@@ -161,9 +161,9 @@ impl<'a> CacheBuilder<'a> {
             shift: byte_shift(1.0),
             residuals: Vec::new(),
         };
-        let trained = (self.trained.generation(), self.trained.record_count());
-        let geometry = self.trained.geometry();
-        let built = ByteDirectory::build(geometry, trained, &segments, residuals, runs);
+        let (geometry, generation) = (self.trained.geometry(), self.trained.generation());
+        let count = self.trained.record_count();
+        let built = ByteDirectory::build(geometry, generation, count, &segments, residuals, runs);
         Some(built.expect("fences ascend, and each segment has its run"))
     }
 }

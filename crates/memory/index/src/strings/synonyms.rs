@@ -3,8 +3,8 @@
 use core::ops::Bound;
 use std::collections::BTreeMap;
 
+use crate::partial::ALLOCATION_BYTES;
 use farleaf_base::RemoteAddr;
-use farleaf_index::partial::ALLOCATION_BYTES;
 
 /// Page that a split created.
 #[derive(Clone, Debug)]
@@ -21,7 +21,7 @@ pub struct Synonyms {
     by_parent: BTreeMap<u32, Vec<Synonym>>,
     count: usize,
     /// Capacity of all lists together, in entries.
-    room_count: usize,
+    space_count: usize,
     string_size_bytes: u64,
     /// Parent whose synonyms were evicted last.
     hand: u32,
@@ -59,11 +59,11 @@ impl Synonyms {
         match place_of(own, low) {
             Ok(found) => own[found].addr = addr,
             Err(place) => {
-                let room_before = own.capacity();
-                if own.len() == room_before {
-                    own.reserve_exact(growth_count(room_before));
+                let space_before = own.capacity();
+                if own.len() == space_before {
+                    own.reserve_exact(growth_count(space_before));
                 }
-                self.room_count += own.capacity() - room_before;
+                self.space_count += own.capacity() - space_before;
                 self.string_size_bytes += string_bytes(low);
                 self.count += 1;
                 let low = Box::from(low);
@@ -130,20 +130,20 @@ impl Synonyms {
         };
         self.hand = parent;
         let own = self.by_parent.remove(&parent).unwrap_or_default();
-        self.room_count -= own.capacity();
-        let (count, mut kept) = (own.len(), Vec::with_capacity(own.len() / 2));
+        self.space_count -= own.capacity();
+        let (count, mut remaining) = (own.len(), Vec::with_capacity(own.len() / 2));
         for (index, synonym) in own.into_iter().enumerate() {
             if index % 2 == 1 {
-                kept.push(synonym);
+                remaining.push(synonym);
             } else {
                 self.string_size_bytes -= string_bytes(&synonym.low);
             }
         }
-        let forgotten = count - kept.len();
+        let forgotten = count - remaining.len();
         self.count -= forgotten;
-        if !kept.is_empty() {
-            self.room_count += kept.capacity();
-            self.by_parent.insert(parent, kept);
+        if !remaining.is_empty() {
+            self.space_count += remaining.capacity();
+            self.by_parent.insert(parent, remaining);
         }
         forgotten
     }
@@ -166,7 +166,7 @@ impl Synonyms {
     /// Returns the bytes held.
     pub fn size_bytes(&self) -> u64 {
         let parents = self.by_parent.len() as u64 * PARENT_SIZE_BYTES;
-        self.string_size_bytes + self.room_count as u64 * ENTRY_SIZE_BYTES + parents
+        self.string_size_bytes + self.space_count as u64 * ENTRY_SIZE_BYTES + parents
     }
 }
 

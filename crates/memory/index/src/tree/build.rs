@@ -71,7 +71,7 @@ pub async fn build<E: Endpoint>(
     let purpose = ChunkPurpose::Snapshot {
         generation: plan.generation,
     };
-    // The head must be on the home node.
+    // The head must be on the main node.
     let head_range = allocator.claim(1, purpose, access.table).await?;
     let addr = access.layout.chunk_start(head_range.first);
     let mut tree = NewTree {
@@ -80,7 +80,7 @@ pub async fn build<E: Endpoint>(
         pieces: Pieces::new(lease_shape(plan.generation), plan.takes_reserve),
         generation: plan.generation,
     };
-    match write(access, plan, leaves, (addr, &mut tree.pieces)).await {
+    match write(access, plan, leaves, addr, &mut tree.pieces).await {
         Ok(()) => Ok(tree),
         Err(error) => {
             tree.give_back(access, false).await?;
@@ -93,14 +93,15 @@ async fn write<E: Endpoint>(
     access: &LeafAccess<'_, E>,
     plan: TreePlan,
     leaves: &[ChildEntry],
-    (addr, pieces): (RemoteAddr, &mut Pieces),
+    addr: RemoteAddr,
+    pieces: &mut Pieces,
 ) -> Result<(), IndexError> {
     let mut batch = Batch::new();
     let mut level = 1;
-    let mut nodes = write_level(access, &mut batch, (plan, level), leaves, pieces).await?;
+    let mut nodes = write_level(access, &mut batch, plan, level, leaves, pieces).await?;
     while nodes.len() > 1 {
         level += 1;
-        nodes = write_level(access, &mut batch, (plan, level), &nodes, pieces).await?;
+        nodes = write_level(access, &mut batch, plan, level, &nodes, pieces).await?;
     }
     let head = Head {
         addr,
@@ -124,7 +125,8 @@ async fn write<E: Endpoint>(
 async fn write_level<E: Endpoint>(
     access: &LeafAccess<'_, E>,
     batch: &mut Batch,
-    (plan, level): (TreePlan, u16),
+    plan: TreePlan,
+    level: u16,
     children: &[ChildEntry],
     pieces: &mut Pieces,
 ) -> Result<Vec<ChildEntry>, IndexError> {

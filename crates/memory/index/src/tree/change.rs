@@ -58,15 +58,15 @@ impl<E: Endpoint> TreeAccess<'_, E> {
         &self,
         batch: &mut Batch,
         at: RemoteAddr,
-        (level, entry): (u16, ChildEntry),
-        room: &mut ListingResources,
+        level: u16,
+        entry: ChildEntry,
+        resources: &mut ListingResources,
     ) -> Result<ListingResult, IndexError> {
-        let Some((addr, mut node)) = self.lock_covering(batch, at, (level, entry.low)).await?
-        else {
+        let Some((addr, mut node)) = self.lock_covering(batch, at, level, entry.low).await? else {
             return Ok(ListingResult::Nowhere);
         };
         let critical = Critical::enter(self.broken);
-        let listed = self.list_in(batch, (addr, &mut node), entry, room).await;
+        let listed = self.list_in(batch, addr, &mut node, entry, resources).await;
         if let Err(error) = &listed {
             if error.lost_node() == Some(addr.node()) {
                 critical.passed();
@@ -81,9 +81,10 @@ impl<E: Endpoint> TreeAccess<'_, E> {
     async fn list_in(
         &self,
         batch: &mut Batch,
-        (addr, node): (RemoteAddr, &mut InnerNode),
+        addr: RemoteAddr,
+        node: &mut InnerNode,
         entry: ChildEntry,
-        room: &mut ListingResources,
+        resources: &mut ListingResources,
     ) -> Result<ListingResult, IndexError> {
         batch.clear();
         if node.lists(entry.low) {
@@ -91,22 +92,22 @@ impl<E: Endpoint> TreeAccess<'_, E> {
             self.leaves.endpoint.execute(batch).await?;
             return Ok(ListingResult::Done);
         }
-        let has_room = node.entry_count() < room.entry_count_max;
-        let slot = has_room.then(|| node.add(entry)).flatten();
+        let has_space = node.entry_count() < resources.entry_count_max;
+        let slot = has_space.then(|| node.add(entry)).flatten();
         if let Some(slot) = slot {
             let (to, words) = node.entry_words(addr, slot);
             batch.write(to, words);
             self.post_commit(batch, addr, node);
-            room.post_count(batch);
+            resources.post_count(batch);
             self.leaves.endpoint.execute(batch).await?;
             return Ok(ListingResult::Done);
         }
-        let Some(spare) = room.spare.take() else {
+        let Some(spare) = resources.spare.take() else {
             Self::post_unlock(batch, addr);
             self.leaves.endpoint.execute(batch).await?;
             return Ok(ListingResult::NeedsNode);
         };
-        let split = self.split(batch, (addr, node), (entry, spare), room);
+        let split = self.split(batch, addr, node, entry, spare, resources);
         Ok(match split.await? {
             Some(low) => ListingResult::Split(ChildEntry { low, child: spare }),
             None => ListingResult::SpareLost(spare.node()),
@@ -119,9 +120,11 @@ impl<E: Endpoint> TreeAccess<'_, E> {
     async fn split(
         &self,
         batch: &mut Batch,
-        (addr, node): (RemoteAddr, &mut InnerNode),
-        (entry, spare): (ChildEntry, RemoteAddr),
-        room: &ListingResources,
+        addr: RemoteAddr,
+        node: &mut InnerNode,
+        entry: ChildEntry,
+        spare: RemoteAddr,
+        resources: &ListingResources,
     ) -> Result<Option<u64>, IndexError> {
         let entries = node.sorted_entries();
         // Ascending entries leave full nodes behind.
@@ -172,7 +175,7 @@ impl<E: Endpoint> TreeAccess<'_, E> {
             batch.write(to, words);
         }
         self.post_commit(batch, addr, node);
-        room.post_count(batch);
+        resources.post_count(batch);
         self.leaves.endpoint.execute(batch).await?;
         Ok(Some(low))
     }
@@ -189,7 +192,8 @@ impl<E: Endpoint> TreeAccess<'_, E> {
         &self,
         batch: &mut Batch,
         at: RemoteAddr,
-        (level, key): (u16, u64),
+        level: u16,
+        key: u64,
     ) -> Result<Option<(RemoteAddr, InnerNode)>, IndexError> {
         let mut addr = at.place();
         for _ in 0..HOP_COUNT_MAX {
@@ -229,7 +233,8 @@ impl<E: Endpoint> TreeAccess<'_, E> {
         &self,
         batch: &mut Batch,
         head: &Head,
-        (top, sibling): (RemoteAddr, ChildEntry),
+        top: RemoteAddr,
+        sibling: ChildEntry,
         spare: RemoteAddr,
     ) -> Result<bool, IndexError> {
         let level = top.spare() + 1;

@@ -56,7 +56,8 @@ impl<E: Endpoint> TreeAccess<'_, E> {
         &self,
         batch: &mut Batch,
         start: RemoteAddr,
-        (key, level): (u64, u16),
+        key: u64,
+        level: u16,
         met: impl Fn(&InnerNode),
     ) -> Result<Option<Descent>, IndexError> {
         let (mut addr, mut is_start_old) = (start.place(), false);

@@ -231,8 +231,8 @@ impl InnerNode {
 
     /// Removes the entries for which `keep` returns false.
     pub fn retain(&mut self, mut keep: impl FnMut(ChildEntry) -> bool) {
-        let kept = self.slots().filter(|slot| keep(self.entry(*slot)));
-        self.0[BITMAP] = kept.fold(0, |bitmap, slot| bitmap | 1 << slot);
+        let remaining = self.slots().filter(|slot| keep(self.entry(*slot)));
+        self.0[BITMAP] = remaining.fold(0, |bitmap, slot| bitmap | 1 << slot);
     }
 
     /// Sets the upper fence.

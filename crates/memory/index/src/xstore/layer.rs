@@ -89,7 +89,7 @@ impl CachedSubModel {
 /// Models of a table that the sessions of a process have read.
 #[derive(Debug, Default)]
 pub struct SharedModels {
-    kept: Mutex<SharedModelsState>,
+    state: Mutex<SharedModelsState>,
 }
 
 #[derive(Debug, Default)]
@@ -99,25 +99,25 @@ struct SharedModelsState {
 }
 
 impl SharedModels {
-    fn kept(&self) -> MutexGuard<'_, SharedModelsState> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, SharedModelsState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Keeps a sub-model unless there is a newer one, or another generation; returns the one to
     /// use.
     fn keep(&self, number: u32, sub_model: CachedSubModel) -> Arc<CachedSubModel> {
-        let mut kept = self.kept();
-        let generation = kept.newest.as_ref().map(|newest| newest.head.generation);
+        let mut state = self.state();
+        let generation = state.newest.as_ref().map(|newest| newest.head.generation);
         if generation != Some(sub_model.record.generation) {
             return Arc::new(sub_model);
         }
-        let known = kept.sub_models.get(&number);
+        let known = state.sub_models.get(&number);
         if let Some(known) = known.filter(|known| known.record.version >= sub_model.record.version)
         {
             return Arc::clone(known);
         }
         let new = Arc::new(sub_model);
-        kept.sub_models.insert(number, Arc::clone(&new));
+        state.sub_models.insert(number, Arc::clone(&new));
         new
     }
 }
@@ -169,7 +169,7 @@ impl XstoreLayer {
 
     /// Takes over the newest generation that the process knows.
     fn take_newest(&mut self) {
-        let newest = self.shared.kept().newest.clone();
+        let newest = self.shared.state().newest.clone();
         let generation = newest.as_ref().map(|newest| newest.head.generation);
         if generation <= self.generation_if_any() {
             return;
@@ -248,11 +248,11 @@ impl XstoreLayer {
     }
 
     fn take_shared(&mut self, number: u32) {
-        let kept = self.shared.kept();
-        let generation = kept.newest.as_ref().map(|newest| newest.head.generation);
+        let state = self.shared.state();
+        let generation = state.newest.as_ref().map(|newest| newest.head.generation);
         let is_same = generation == self.generation_if_any();
-        let found = kept.sub_models.get(&number).filter(|_| is_same).cloned();
-        drop(kept);
+        let found = state.sub_models.get(&number).filter(|_| is_same).cloned();
+        drop(state);
         let Some(found) = found else {
             return;
         };
@@ -281,15 +281,15 @@ impl XstoreLayer {
         let Some(held) = held.filter(|_| is_same) else {
             return Arc::new(sub_model);
         };
-        let kept = if self.cache.keeps_tables() {
+        let cached = if self.cache.keeps_tables() {
             self.shared.keep(number, sub_model)
         } else {
             // Other sessions of the process may cache the table.
             sub_model.table = Vec::new();
             Arc::new(sub_model)
         };
-        *held = Some(Arc::clone(&kept));
-        kept
+        *held = Some(Arc::clone(&cached));
+        cached
     }
 
     /// Removes a sub-model for which there is a newer one to read.
@@ -297,7 +297,7 @@ impl XstoreLayer {
         if let Some(held) = self.sub_models.get_mut(number as usize) {
             *held = None;
         }
-        self.shared.kept().sub_models.remove(&number);
+        self.shared.state().sub_models.remove(&number);
     }
 
     /// Returns whether the session uses this generation or a newer one, after taking over the
@@ -309,15 +309,15 @@ impl XstoreLayer {
 
     /// Takes over another generation, if it is newer.
     pub fn take_generation(&mut self, read: Generation) {
-        let mut kept = self.shared.kept();
-        let known = kept.newest.as_ref().map(|newest| newest.head.generation);
+        let mut state = self.shared.state();
+        let known = state.newest.as_ref().map(|newest| newest.head.generation);
         if known < Some(read.head.generation) {
-            *kept = SharedModelsState {
+            *state = SharedModelsState {
                 newest: Some(Arc::new(read)),
                 sub_models: HashMap::new(),
             };
         }
-        drop(kept);
+        drop(state);
         self.take_newest();
     }
 

@@ -138,7 +138,8 @@ impl ModelHead {
     /// previous blocks. `None` if they are not of this generation of the table, or too many.
     pub fn take_lines(
         &self,
-        (first_block, words): (u64, &[u64]),
+        first_block: u64,
+        words: &[u64],
         table: TableId,
         lines: &mut Vec<TopLine>,
     ) -> Option<()> {
@@ -401,8 +402,8 @@ mod tests {
         let mut lines = Vec::new();
         // The lines come in two transfers.
         let (first, second) = words.split_at(RECORD_SIZE_WORDS.min(words.len()));
-        head.take_lines((0, first), table, &mut lines)?;
-        head.take_lines((1, second), table, &mut lines)?;
+        head.take_lines(0, first, table, &mut lines)?;
+        head.take_lines(1, second, table, &mut lines)?;
         head.top_of(lines)
     }
 

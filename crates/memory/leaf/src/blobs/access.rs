@@ -49,7 +49,7 @@ impl<'a, E: Endpoint> BlockAccess<'a, E> {
     /// No block, or none with a string of this size, can be there.
     pub(crate) fn site(&self, pointer: FatPointer, size_bytes: u32) -> Result<Site, BlockError> {
         let word_count = HEADER_SIZE_WORDS + word_count(size_bytes as usize);
-        let has_room = match pointer.form() {
+        let has_space = match pointer.form() {
             Form::Piece(class) => word_count as u64 <= class.size_words(),
             Form::List(_) => size_bytes as usize <= crate::blobs::STRING_SIZE_BYTES_MAX,
             Form::Extent => {
@@ -61,7 +61,7 @@ impl<'a, E: Endpoint> BlockAccess<'a, E> {
             }
         };
         let site = Site::of(self.layout, pointer);
-        site.filter(|_| has_room).ok_or(BlockError::Impossible {
+        site.filter(|_| has_space).ok_or(BlockError::Impossible {
             table: self.table,
             pointer,
             size_bytes,
@@ -121,7 +121,7 @@ impl<'a, E: Endpoint> BlockAccess<'a, E> {
         &self,
         batch: &mut Batch,
         place: RemoteAddr,
-        room_word_count: u64,
+        space_word_count: u64,
     ) -> Result<Option<VerifiedBlock>, BatchError> {
         batch.clear();
         let read = batch.read(place.word_at(0), HEADER_SIZE_WORDS + 1);
@@ -141,7 +141,7 @@ impl<'a, E: Endpoint> BlockAccess<'a, E> {
         };
         let (start, size_bytes) = shape.locator_place(body_word_count);
         let end = (start + word_count(size_bytes) as u64).max(BODY_WORD + body_word_count as u64);
-        if end > room_word_count {
+        if end > space_word_count {
             return Ok(None);
         }
         batch.clear();
@@ -150,8 +150,8 @@ impl<'a, E: Endpoint> BlockAccess<'a, E> {
         let locator = batch.read(place.word_at(start), word_count(size_bytes));
         self.endpoint.execute(batch).await?;
         let body = batch.words(body);
-        let at = (place, self.table);
-        let Some(locator) = checked_locator(at, header, body, batch.words(locator)) else {
+        let Some(locator) = checked_locator(place, self.table, header, body, batch.words(locator))
+        else {
             return Ok(None);
         };
         let parts = if shape.is_list {
@@ -178,12 +178,12 @@ impl<'a, E: Endpoint> BlockAccess<'a, E> {
         if Site::of(self.layout, pointer).is_none() {
             return Ok(None);
         }
-        let looked = self
+        let view = self
             .look(batch, pointer.place(), class.size_words())
             .await?;
-        Ok(looked.and_then(|looked| {
-            let is_it = looked.shape.is_list && looked.shape.generation == pointer.generation();
-            is_it.then_some(looked.parts)
+        Ok(view.and_then(|view| {
+            let is_it = view.shape.is_list && view.shape.generation == pointer.generation();
+            is_it.then_some(view.parts)
         }))
     }
 

@@ -1,7 +1,7 @@
 //! Size classes: numbers of equal pieces in a chunk.
 
 use farleaf_base::BLOCK_SIZE_WORDS;
-use farleaf_pool::chunk::CHUNK_LEAF_COUNT_MAX;
+use farleaf_pool::chunk::{CHUNK_LEAF_COUNT_MAX, ChunkPurpose};
 use farleaf_pool::layout::CHUNK_SIZE_BLOCKS;
 
 /// Number of size classes.
@@ -41,6 +41,13 @@ impl SizeClass {
     /// Returns the class's number.
     pub const fn number(self) -> u8 {
         self.0
+    }
+
+    /// Returns the purpose of chunks of this class.
+    pub(crate) const fn purpose(self) -> ChunkPurpose {
+        ChunkPurpose::Blocks {
+            class: self.number(),
+        }
     }
 
     /// Iterates over all classes, the smallest pieces first.

@@ -100,7 +100,7 @@ impl<'a> Content<'a> {
     }
 
     /// Returns the space that the block needs.
-    pub fn room(&self) -> SpaceNeed {
+    pub fn space_need(&self) -> SpaceNeed {
         let words = self.block_word_count();
         match SizeClass::fitting(words) {
             Some(class) => SpaceNeed::Piece(class),
@@ -194,24 +194,24 @@ mod tests {
     /// rejected.
     #[test]
     fn space_is_computed_and_limits_are_checked() {
-        let room = |locator: usize, string: usize| {
+        let space_need = |locator: usize, string: usize| {
             let (locator, string) = (vec![1; locator], vec![2; string]);
-            Content::new(Role::Value, &locator, &string).map(|content| content.room())
+            Content::new(Role::Value, &locator, &string).map(|content| content.space_need())
         };
         let class = |number| {
             Ok(SpaceNeed::Piece(
                 SizeClass::from_number(number).expect("a class"),
             ))
         };
-        assert_eq!(room(0, 0), class(1));
-        assert_eq!(room(8, 160), class(1));
-        assert_eq!(room(8, 161), class(2));
-        assert_eq!(room(8, 65536 - 32), class(23));
-        assert_eq!(room(8, 65536 - 31), Ok(SpaceNeed::Chunks(2)));
-        assert_eq!(room(4097, 64 << 20), Ok(SpaceNeed::Chunks(1025)));
-        let long = room(0, (64 << 20) + 1);
+        assert_eq!(space_need(0, 0), class(1));
+        assert_eq!(space_need(8, 160), class(1));
+        assert_eq!(space_need(8, 161), class(2));
+        assert_eq!(space_need(8, 65536 - 32), class(23));
+        assert_eq!(space_need(8, 65536 - 31), Ok(SpaceNeed::Chunks(2)));
+        assert_eq!(space_need(4097, 64 << 20), Ok(SpaceNeed::Chunks(1025)));
+        let long = space_need(0, (64 << 20) + 1);
         assert!(matches!(long, Err(ContentError::StringTooLong { .. })));
-        let long = room(4098, 0);
+        let long = space_need(4098, 0);
         assert!(matches!(
             long,
             Err(ContentError::LocatorTooLong { size_bytes: 4098 })

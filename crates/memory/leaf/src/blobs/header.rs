@@ -167,7 +167,8 @@ pub(crate) fn check_word(
 
 /// Returns the locator, if the block's words match their checksum.
 pub(crate) fn checked_locator(
-    (place, table): (RemoteAddr, TableId),
+    place: RemoteAddr,
+    table: TableId,
     [shape_word, check]: [u64; 2],
     list: &[u64],
     locator_words: &[u64],
@@ -232,12 +233,7 @@ mod tests {
         let check = check_word(place, TableId(1), shape.word(), &[4], b"key");
         let key = [u64::from_le_bytes(*b"key\0\0\0\0\0")];
         let read = |place, table, shape: Shape, list: &[u64], locator: &[u64]| {
-            checked_locator(
-                (place, TableId(table)),
-                [shape.word(), check],
-                list,
-                locator,
-            )
+            checked_locator(place, TableId(table), [shape.word(), check], list, locator)
         };
         assert_eq!(read(place, 1, shape, &[4], &key), Some(b"key".to_vec()));
         let generation = shape.generation.next();
@@ -274,8 +270,7 @@ mod tests {
             let near = honest.word() ^ flips << 40 ^ (flips & 0xFF);
             for word in [word, near] {
                 let words = [word, check];
-                let at = (RemoteAddr::NULL, TableId(1));
-                let _ = checked_locator(at, words, &list, &locator);
+                let _ = checked_locator(RemoteAddr::NULL, TableId(1), words, &list, &locator);
                 let Some(shape) = Shape::decode(word) else { continue };
                 prop_assert_eq!(shape.word(), word);
                 prop_assert!(shape.string_size_bytes <= STRING_SIZE_BYTES_MAX);

@@ -46,7 +46,7 @@ impl BlockStore {
         node: NodeId,
         content: &Content<'_>,
     ) -> Result<FatPointer, BlockError> {
-        match content.room() {
+        match content.space_need() {
             SpaceNeed::Piece(class) => {
                 let pointer = self.take_or_lease(access, node, class).await?;
                 batch.clear();
@@ -54,10 +54,7 @@ impl BlockStore {
                 access.endpoint.execute(batch).await?;
                 Ok(pointer)
             }
-            SpaceNeed::Chunks(count) => {
-                self.write_large(access, batch, (node, count), content)
-                    .await
-            }
+            SpaceNeed::Chunks(count) => self.write_large(access, batch, node, count, content).await,
         }
     }
 
@@ -79,7 +76,8 @@ impl BlockStore {
         &self,
         access: &BlockAccess<'_, E>,
         batch: &mut Batch,
-        (node, count): (NodeId, u64),
+        node: NodeId,
+        count: u64,
         content: &Content<'_>,
     ) -> Result<FatPointer, BlockError> {
         let spare = self.state.borrow_mut().take_spare(node, count);
@@ -97,7 +95,7 @@ impl BlockStore {
         match claimed {
             Ok(range) => access.fill(batch, range, content).await,
             Err(full @ PoolError::Full { .. }) => {
-                let written = self.write_list(access, batch, (node, count), content).await;
+                let written = self.write_list(access, batch, node, count, content).await;
                 // Chunks claimed in part are not free when the missing ones are reported.
                 written.map_err(|error| error.with_free_space_of(full))
             }
@@ -109,7 +107,8 @@ impl BlockStore {
         &self,
         access: &BlockAccess<'_, E>,
         batch: &mut Batch,
-        (node, count): (NodeId, u64),
+        node: NodeId,
+        count: u64,
         content: &Content<'_>,
     ) -> Result<FatPointer, BlockError> {
         let asked_bytes = count.saturating_mul(CHUNK_SIZE_BYTES);
@@ -270,8 +269,7 @@ impl<E: Endpoint> BlockAccess<'_, E> {
         let own = reads
             .into_iter()
             .filter_map(|(place, header, shape, read)| {
-                let at = (place, self.table);
-                let locator = checked_locator(at, header, &[], batch.words(read))?;
+                let locator = checked_locator(place, self.table, header, &[], batch.words(read))?;
                 let pointer = FatPointer::new(place, Form::Extent, shape.generation);
                 (locator == list.word().to_le_bytes()).then_some(pointer)
             });

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use farleaf_base::{NodeId, OwnerWord, WORD_SIZE_BYTES};
-use farleaf_fabric::{Batch, Endpoint, OperationKind};
+use farleaf_fabric::{Batch, Endpoint};
 use farleaf_pool::allocation::ChunkRange;
 use farleaf_pool::chunk::{CHUNK_ENTRY_SIZE_WORDS, ChunkEntry, ChunkPurpose, FreeLeaves};
 use farleaf_pool::layout::{CHUNK_SIZE_BYTES, ChunkIndex};
@@ -63,20 +63,7 @@ impl BlockStore {
         node: NodeId,
         class: SizeClass,
     ) -> Result<(), BlockError> {
-        let mut batch = Batch::new();
-        let leased = self.lease_with(&mut batch, access, node, class).await;
-        let counters = access.endpoint.counters();
-        counters.record(OperationKind::Control, &batch.take_cost());
-        leased
-    }
-
-    async fn lease_with<E: Endpoint>(
-        &self,
-        batch: &mut Batch,
-        access: &BlockAccess<'_, E>,
-        node: NodeId,
-        class: SizeClass,
-    ) -> Result<(), BlockError> {
+        let mut batch = access.control_batch();
         let last = self
             .state
             .borrow_mut()
@@ -99,7 +86,6 @@ impl BlockStore {
             .take(LEASE_PIECE_COUNT)
             .collect();
         let start = access.layout.chunk_start(chunk);
-        batch.clear();
         let reads: Vec<_> = pieces
             .iter()
             .map(|piece| {
@@ -111,8 +97,8 @@ impl BlockStore {
                 (place, batch.read(place.word_at(SHAPE_WORD), 1))
             })
             .collect();
-        access.post_release(batch, chunk, class, free);
-        access.endpoint.execute(batch).await?;
+        access.post_release(&mut batch, chunk, class, free);
+        access.endpoint.execute(&mut batch).await?;
         let mut state = self.state.borrow_mut();
         let class_pieces = state.class_pieces(node, class);
         // Reversed, so that the first pieces are taken first.
@@ -142,12 +128,9 @@ impl BlockStore {
             };
             class_pieces.unread_lease_count = left;
         }
-        let purpose = ChunkPurpose::Blocks {
-            class: class.number(),
-        };
         let allocator = access.allocator(node);
         let piece_count = class.piece_count();
-        let leased = allocator.lease_untouched_pieces(access.table, purpose, piece_count);
+        let leased = allocator.lease_untouched_pieces(access.table, class.purpose(), piece_count);
         leased
             .await
             .map_err(|error| BlockError::of_claim(error, node, CHUNK_SIZE_BYTES))
@@ -215,11 +198,11 @@ impl BlockStore {
         access: &BlockAccess<'_, E>,
     ) -> Result<(), BlockError> {
         let kept_size_bytes = kept_size_bytes(access.layout);
-        let kept = |class: SizeClass| {
+        let retained_count = |class: SizeClass| {
             let piece_size_bytes = class.size_words() * WORD_SIZE_BYTES;
             KEPT_PIECE_COUNT.max((kept_size_bytes / piece_size_bytes) as usize)
         };
-        let excess = self.state.borrow_mut().take_pieces_beyond(kept);
+        let excess = self.state.borrow_mut().take_pieces_beyond(retained_count);
         self.mark_free(access, excess).await
     }
 
@@ -259,8 +242,7 @@ pub(crate) fn by_chunk<E: Endpoint>(
 
 impl<E: Endpoint> BlockAccess<'_, E> {
     fn is_chunk_of(&self, entry: &ChunkEntry, class: SizeClass) -> bool {
-        let class = class.number();
-        entry.table == self.table && entry.purpose == Some(ChunkPurpose::Blocks { class })
+        entry.table == self.table && entry.purpose == Some(class.purpose())
     }
 
     /// Leases a chunk of this class, if it is not leased and has free pieces.
@@ -273,8 +255,8 @@ impl<E: Endpoint> BlockAccess<'_, E> {
         let Some(entry) = allocator.take_over(chunk, OwnerWord::FREE).await? else {
             return Ok(None);
         };
-        let has_room = entry.free.iter(class.piece_count()).next().is_some();
-        if has_room && self.is_chunk_of(&entry, class) {
+        let has_space = entry.free.iter(class.piece_count()).next().is_some();
+        if has_space && self.is_chunk_of(&entry, class) {
             return Ok(Some((chunk, entry.free)));
         }
         allocator.release_chunk(chunk).await?;
@@ -286,11 +268,8 @@ impl<E: Endpoint> BlockAccess<'_, E> {
         node: NodeId,
         class: SizeClass,
     ) -> Result<(ChunkIndex, FreeLeaves), BlockError> {
-        let purpose = ChunkPurpose::Blocks {
-            class: class.number(),
-        };
         let allocator = self.allocator(node);
-        let leased = allocator.lease_pieces(self.table, purpose, class.piece_count());
+        let leased = allocator.lease_pieces(self.table, class.purpose(), class.piece_count());
         let leased = leased.await;
         leased.map_err(|error| BlockError::of_claim(error, node, CHUNK_SIZE_BYTES))
     }
@@ -303,15 +282,12 @@ impl<E: Endpoint> BlockAccess<'_, E> {
         class: SizeClass,
         free: FreeLeaves,
     ) {
-        let purpose = ChunkPurpose::Blocks {
-            class: class.number(),
-        };
         // Pieces that the chunk cannot have are not marked, even if a corrupted block lists them.
         let mut possible = FreeLeaves::default();
         let pieces = free.iter(class.piece_count());
         pieces.for_each(|piece| possible.insert(piece));
         let entry = self.layout.chunk_entry(chunk);
-        let body = ChunkEntry::encode_body(purpose, self.table, possible);
+        let body = ChunkEntry::encode_body(class.purpose(), self.table, possible);
         batch.write(entry.offset(1), &body);
         batch.write_word(entry, OwnerWord::FREE.word());
     }
@@ -324,29 +300,15 @@ impl<E: Endpoint> BlockAccess<'_, E> {
         class: SizeClass,
         pieces: &[FatPointer],
     ) -> Result<MarkOutcome, BlockError> {
-        let mut batch = Batch::new();
-        let marked = self.mark_free_with(&mut batch, chunk, class, pieces).await;
-        let counters = self.endpoint.counters();
-        counters.record(OperationKind::Control, &batch.take_cost());
-        marked
-    }
-
-    async fn mark_free_with(
-        &self,
-        batch: &mut Batch,
-        chunk: ChunkIndex,
-        class: SizeClass,
-        pieces: &[FatPointer],
-    ) -> Result<MarkOutcome, BlockError> {
+        let mut batch = self.control_batch();
         let at = self.layout.chunk_entry(chunk);
-        batch.clear();
         let swap = batch.compare_swap(at, OwnerWord::FREE.word(), self.owner.word());
         let entry = batch.read(at, CHUNK_ENTRY_SIZE_WORDS);
         let holders: Vec<_> = pieces
             .iter()
             .map(|piece| (piece, batch.read(piece.place().word_at(HOLDER_WORD), 1)))
             .collect();
-        self.endpoint.execute(batch).await?;
+        self.endpoint.execute(&mut batch).await?;
         if batch.previous(swap) != OwnerWord::FREE.word() {
             return Ok(MarkOutcome::Busy);
         }
@@ -365,7 +327,7 @@ impl<E: Endpoint> BlockAccess<'_, E> {
                 free.insert(site.piece);
             }
         }
-        self.release_pieces(batch, (chunk, class), free).await?;
+        self.release_pieces(&mut batch, chunk, class, free).await?;
         Ok(MarkOutcome::Done)
     }
 
@@ -373,14 +335,12 @@ impl<E: Endpoint> BlockAccess<'_, E> {
     pub(crate) async fn release_pieces(
         &self,
         batch: &mut Batch,
-        (chunk, class): (ChunkIndex, SizeClass),
+        chunk: ChunkIndex,
+        class: SizeClass,
         free: FreeLeaves,
     ) -> Result<(), BlockError> {
         if free.iter(class.piece_count()).count() as u64 == class.piece_count() {
-            let range = ChunkRange {
-                first: chunk,
-                count: 1,
-            };
+            let range = ChunkRange::one(chunk);
             let (purpose, none) = (ChunkPurpose::Free, FreeLeaves::default());
             let allocator = self.allocator(chunk.node());
             let given = allocator.give_back(range, purpose, self.table, none);

@@ -1,7 +1,7 @@
 //! Blocks that were unlinked, until they are reused.
 
 use farleaf_base::SequenceNumber;
-use farleaf_fabric::{Batch, Endpoint, OperationKind, ProtocolCheck};
+use farleaf_fabric::{Batch, Endpoint, ProtocolCheck};
 use farleaf_pool::allocation::{ChunkRange, FreeOutcome};
 
 use crate::blobs::access::BlockAccess;
@@ -45,11 +45,8 @@ impl BlockStore {
         if !self.state.borrow().has_limbo() {
             return Ok(Recycled::default());
         }
-        let mut batch = Batch::new();
-        let passed = self.pass(&mut batch, access).await;
-        let counters = access.endpoint.counters();
-        counters.record(OperationKind::Control, &batch.take_cost());
-        let over = self.state.borrow_mut().take_passed(passed?);
+        let passed = self.pass(&mut access.control_batch(), access).await?;
+        let over = self.state.borrow_mut().take_passed(passed);
         for pointer in over.pointers {
             let used = self.reuse(access, pointer).await;
             self.unless_lost(pointer.place().node(), used)?;

@@ -150,8 +150,8 @@ mod tests {
             }
             if let Some(parts) = decode(&words, size_bytes) {
                 prop_assert_eq!(encode(&parts), words);
-                let room: usize = parts.iter().map(|part| part.capacity_bytes()).sum();
-                prop_assert!(room >= size_bytes);
+                let capacities = parts.iter().map(|part| part.capacity_bytes());
+                prop_assert!(capacities.sum::<usize>() >= size_bytes);
             }
         }
     }

@@ -23,9 +23,9 @@
 //!
 //! # Steps of a page change
 //!
-//! 1. [`Content::room`] returns the space that a string needs. If that is a piece on the page's
-//!    node, call [`BlockStore::take`], after [`BlockStore::lease_more`] if there is none. Otherwise
-//!    call [`BlockStore::write_ahead`], which has written the block when it returns.
+//! 1. [`Content::space_need`] returns the space that a string needs. If that is a piece on the
+//!    page's node, call [`BlockStore::take`], after [`BlockStore::lease_more`] if there is none.
+//!    Otherwise call [`BlockStore::write_ahead`], which has written the block when it returns.
 //! 2. In the batch that changes the page, call [`BlockAccess::post_write`] for taken pieces and
 //!    [`BlockAccess::post_unlink`] for blocks to unlink, then add the page's own WRITEs. Blocks on
 //!    another node are unlinked in an earlier, awaited batch.

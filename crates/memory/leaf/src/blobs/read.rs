@@ -86,7 +86,8 @@ impl<E: Endpoint> BlockAccess<'_, E> {
         &self,
         batch: &mut Batch,
         pointer: FatPointer,
-        (size_bytes, crc): (u32, u32),
+        size_bytes: u32,
+        crc: u32,
         to: &mut Vec<u8>,
     ) -> Result<CopyOutcome, BlockError> {
         self.site(pointer, size_bytes)?;
@@ -96,7 +97,7 @@ impl<E: Endpoint> BlockAccess<'_, E> {
         match pointer.form() {
             Form::Piece(_) | Form::Extent => self.read_run(batch, string, left, to).await?,
             Form::List(class) => {
-                let Some(parts) = self.parts_to_read(batch, (pointer, class), left).await? else {
+                let Some(parts) = self.parts_to_read(batch, pointer, class, left).await? else {
                     self.endpoint.note_stale_string();
                     return Ok(CopyOutcome::Changed);
                 };
@@ -144,12 +145,13 @@ impl<E: Endpoint> BlockAccess<'_, E> {
     async fn parts_to_read(
         &self,
         batch: &mut Batch,
-        (pointer, class): (FatPointer, SizeClass),
+        pointer: FatPointer,
+        class: SizeClass,
         size_bytes: usize,
     ) -> Result<Option<Vec<ListPart>>, BatchError> {
         let body = pointer.place().word_at(BODY_WORD);
-        let room = class.size_words() - BODY_WORD;
-        let first_count = FIRST_LIST_WORD_COUNT.min(room);
+        let capacity_words = class.size_words() - BODY_WORD;
+        let first_count = FIRST_LIST_WORD_COUNT.min(capacity_words);
         batch.clear();
         let read = batch.read(body, first_count as usize);
         self.endpoint.execute(batch).await?;
@@ -157,7 +159,7 @@ impl<E: Endpoint> BlockAccess<'_, E> {
         let Some(count) = list::body_word_count(words[0]) else {
             return Ok(None);
         };
-        if count as u64 > room {
+        if count as u64 > capacity_words {
             return Ok(None);
         }
         if let Some(more) = count.checked_sub(words.len()).filter(|more| *more > 0) {

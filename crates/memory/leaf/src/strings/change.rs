@@ -46,8 +46,8 @@ impl PageChange {
         slot: usize,
         value: Value<'_>,
     ) -> FitOutcome {
-        let room = self.put_value(batch, page, slot, value);
-        self.commit_if(batch, page, room)
+        let fit = self.put_value(batch, page, slot, value);
+        self.commit_if(batch, page, fit)
     }
 
     /// Inserts a record into a page that covers its key and does not list it. Five WRITEs (record,
@@ -63,8 +63,8 @@ impl PageChange {
         page: &mut PageBuffer,
         record: &NewRecord<'_>,
     ) -> FitOutcome {
-        let room = self.put_record(batch, page, record);
-        self.commit_if(batch, page, room)
+        let fit = self.put_record(batch, page, record);
+        self.commit_if(batch, page, fit)
     }
 
     /// Removes the record in a slot. Three WRITEs, 24 bytes.
@@ -122,11 +122,11 @@ impl PageChange {
         self.unlock(batch);
     }
 
-    fn commit_if(&self, batch: &mut Batch, page: &mut PageBuffer, room: FitOutcome) -> FitOutcome {
-        if room == FitOutcome::Enough {
+    fn commit_if(&self, batch: &mut Batch, page: &mut PageBuffer, fit: FitOutcome) -> FitOutcome {
+        if fit == FitOutcome::Enough {
             self.commit(batch, page);
         }
-        room
+        fit
     }
 
     pub(crate) fn write_state(&self, batch: &mut Batch, page: &mut PageBuffer) {
@@ -345,14 +345,14 @@ pub(crate) mod tests {
     fn changes_end_with_state_then_unlock() {
         let (change, mut batch) = (at(100), Batch::new());
         let mut page = page(&change, &[record(b"b", b"one")]);
-        let room = change.insert(&mut batch, &mut page, &record(b"a", &[7; 20]));
-        assert_eq!(room, FitOutcome::Enough);
+        let fit = change.insert(&mut batch, &mut page, &record(b"a", &[7; 20]));
+        assert_eq!(fit, FitOutcome::Enough);
         let expected = [(60, 3), (8, 1), (5, 1), (1, 1), (0, 1)].map(Some);
         assert_eq!(written(&batch, change.addr), expected);
         batch.clear();
         let slot = slot_of(&page, b"b");
-        let room = change.update(&mut batch, &mut page, slot, Value::Inline(b"two"));
-        assert_eq!(room, FitOutcome::Enough);
+        let fit = change.update(&mut batch, &mut page, slot, Value::Inline(b"two"));
+        assert_eq!(fit, FitOutcome::Enough);
         let expected = [(59, 1), (7, 1), (1, 1), (0, 1)].map(Some);
         assert_eq!(written(&batch, change.addr), expected);
         batch.clear();
@@ -374,20 +374,20 @@ pub(crate) mod tests {
         let keys: [&[u8]; 5] = [b"0", b"1", b"2", b"3", b"4"];
         let mut page = page(&change, &keys.map(|key| record(key, &[9; 71])));
         change.delete(&mut batch, &mut page, 2);
-        let room = change.insert(&mut batch, &mut page, &record(b"2", &[8; 31]));
-        assert_eq!(room, FitOutcome::Enough);
+        let fit = change.insert(&mut batch, &mut page, &record(b"2", &[8; 31]));
+        assert_eq!(fit, FitOutcome::Enough);
         batch.clear();
         // Now 37 to 41 and 12 to 18 are free, and the latter's first word is the next slot's.
         let before = page.clone();
-        let room = change.insert(&mut batch, &mut page, &record(b"new", &[1; 77]));
+        let fit = change.insert(&mut batch, &mut page, &record(b"new", &[1; 77]));
         assert_eq!(
-            room,
+            fit,
             FitOutcome::None,
             "ten words: nothing can be moved out of the way"
         );
         assert!(batch.is_empty() && page == before);
-        let room = change.insert(&mut batch, &mut page, &record(b"new", &[1; 69]));
-        assert_eq!(room, FitOutcome::Enough, "nine words: those four are moved");
+        let fit = change.insert(&mut batch, &mut page, &record(b"new", &[1; 69]));
+        assert_eq!(fit, FitOutcome::Enough, "nine words: those four are moved");
         let expected = [(15, 4), (9, 1), (37, 9), (12, 1), (5, 1), (1, 1), (0, 1)];
         assert_eq!(written(&batch, change.addr), expected.map(Some));
         for (key, value) in [

@@ -53,33 +53,37 @@ pub(crate) fn is_worth_it(
 
 impl<'a> PageDraft<'a> {
     /// Drafts a page with these fences and records, and chooses its prefix: the common prefix of
-    /// the fences; if it exceeds 32 bytes and would be outside, only as much as is worth it. `kept`
-    /// is a prefix of both fences.
+    /// the fences; if it exceeds 32 bytes and would be outside, only as much as is worth it.
+    /// `old_prefix` is a prefix of both fences.
     pub(crate) fn new(
         geometry: PageGeometry,
-        (low, high): (PageFence, PageFence),
-        kept: Prefix,
+        low: PageFence,
+        high: PageFence,
+        old_prefix: Prefix,
         records: Vec<Content<'a>>,
     ) -> Self {
         let common = low.fence.common_prefix_size_bytes(&high.fence);
-        // A kept prefix that is too long now is not worth a value block for the rest.
-        let still_kept = if kept.size_bytes <= common {
-            kept.size_bytes
+        // An old prefix that is too long now is not worth a value block for the rest.
+        let reused_bytes = if old_prefix.size_bytes <= common {
+            old_prefix.size_bytes
         } else {
             0
         };
-        let shorter = still_kept.max(PREFIX_INLINE_SIZE_BYTES_MAX.min(common));
+        let shorter = reused_bytes.max(PREFIX_INLINE_SIZE_BYTES_MAX.min(common));
         let is_longer_better = is_worth_it(geometry, common - shorter, records.len());
         let size_bytes = if is_longer_better { common } else { shorter };
-        let block = kept.block.filter(|_| size_bytes == kept.size_bytes);
+        let block = old_prefix
+            .block
+            .filter(|_| size_bytes == old_prefix.size_bytes);
         let prefix = Prefix { size_bytes, block };
-        Self::with_prefix(geometry, (low, high), prefix, records)
+        Self::with_prefix(geometry, low, high, prefix, records)
     }
 
     /// Drafts a page whose prefix is inline.
     pub(crate) fn in_page(
         geometry: PageGeometry,
-        (low, high): (PageFence, PageFence),
+        low: PageFence,
+        high: PageFence,
         records: Vec<Content<'a>>,
     ) -> Self {
         let common = low.fence.common_prefix_size_bytes(&high.fence);
@@ -87,12 +91,13 @@ impl<'a> PageDraft<'a> {
             size_bytes: common.min(PREFIX_INLINE_SIZE_BYTES_MAX),
             block: None,
         };
-        Self::with_prefix(geometry, (low, high), prefix, records)
+        Self::with_prefix(geometry, low, high, prefix, records)
     }
 
     fn with_prefix(
         geometry: PageGeometry,
-        (mut low, mut high): (PageFence, PageFence),
+        mut low: PageFence,
+        mut high: PageFence,
         prefix: Prefix,
         mut records: Vec<Content<'a>>,
     ) -> Self {

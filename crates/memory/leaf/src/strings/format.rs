@@ -68,11 +68,12 @@ pub fn block_access<'a, E>(access: &PageAccess<'a, E>) -> BlockAccess<'a, E> {
 pub async fn fetch<E: Endpoint>(
     access: &PageAccess<'_, E>,
     batch: &mut Batch,
-    (addr, reference): (RemoteAddr, Reference),
+    addr: RemoteAddr,
+    reference: Reference,
     outside: &mut Outside,
 ) -> Result<bool, LeafError> {
     let mut string = Vec::new();
-    let copied = read_string(access, batch, (addr, reference), &mut string).await?;
+    let copied = read_string(access, batch, addr, reference, &mut string).await?;
     Ok(copied == CopyOutcome::Whole && outside.insert(reference, &string))
 }
 
@@ -83,17 +84,17 @@ pub async fn fetch<E: Endpoint>(
 pub async fn read_string<E: Endpoint>(
     access: &PageAccess<'_, E>,
     batch: &mut Batch,
-    (addr, reference): (RemoteAddr, Reference),
+    addr: RemoteAddr,
+    reference: Reference,
     to: &mut Vec<u8>,
 ) -> Result<CopyOutcome, LeafError> {
-    let damaged = || LeafError::Damaged {
-        addr,
-        table: access.table,
-    };
+    let damaged = || access.damaged(addr);
     let pointer = FatPointer::from_word(reference.pointer.word()).ok_or_else(damaged)?;
     let blocks = block_access(access);
-    let sum = (reference.size_bytes, reference.checksum);
-    match blocks.read(batch, pointer, sum, to).await {
+    match blocks
+        .read(batch, pointer, reference.size_bytes, reference.checksum, to)
+        .await
+    {
         Ok(copied) => Ok(copied),
         Err(BlockError::Fabric(error)) => Err(error.into()),
         Err(BlockError::Pool(error)) => Err(LeafError::Pool(error)),
@@ -142,7 +143,8 @@ impl LeafFormat for PageGeometry {
     async fn low<E: Endpoint>(
         access: &PageAccess<'_, E>,
         batch: &mut Batch,
-        (addr, image): (RemoteAddr, &[u64]),
+        addr: RemoteAddr,
+        image: &[u64],
     ) -> Result<Option<PageLow>, LeafError> {
         let image = PageImage::new(access.geometry, image);
         let mut outside = Outside::new();
@@ -153,7 +155,7 @@ impl LeafFormat for PageGeometry {
                     return Ok(Some(PageLow { fence, is_in_page }));
                 }
                 Err(Unread(reference)) => {
-                    if !fetch(access, batch, (addr, reference), &mut outside).await? {
+                    if !fetch(access, batch, addr, reference, &mut outside).await? {
                         return Ok(None);
                     }
                 }
@@ -164,7 +166,8 @@ impl LeafFormat for PageGeometry {
     async fn finish<E: Endpoint>(
         access: &PageAccess<'_, E>,
         batch: &mut Batch,
-        (addr, buffer): (RemoteAddr, &mut PageBuffer),
+        addr: RemoteAddr,
+        buffer: &mut PageBuffer,
         sibling_low: Option<&PageLow>,
     ) -> Result<Vec<(u64, u64)>, LeafError> {
         let sibling_low = sibling_low.filter(|low| low.is_in_page);
@@ -182,15 +185,12 @@ impl LeafFormat for PageGeometry {
                     return Ok(repair.apply(buffer));
                 }
                 Err(PageError::Unread(reference)) => {
-                    fetch_or_damaged(access, batch, (addr, reference), &mut outside).await?;
+                    fetch_or_damaged(access, batch, addr, reference, &mut outside).await?;
                 }
                 Err(PageError::LinkToTheLeft) => {
                     return Err(access.contradiction(addr, Contradiction::LinkToTheLeft));
                 }
-                Err(_) => {
-                    let table = access.table;
-                    return Err(LeafError::Damaged { addr, table });
-                }
+                Err(_) => return Err(access.damaged(addr)),
             }
         }
     }
@@ -201,16 +201,14 @@ impl LeafFormat for PageGeometry {
 async fn fetch_or_damaged<E: Endpoint>(
     access: &PageAccess<'_, E>,
     batch: &mut Batch,
-    at: (RemoteAddr, Reference),
+    addr: RemoteAddr,
+    reference: Reference,
     outside: &mut Outside,
 ) -> Result<(), LeafError> {
-    if fetch(access, batch, at, outside).await? {
+    if fetch(access, batch, addr, reference, outside).await? {
         return Ok(());
     }
-    Err(LeafError::Damaged {
-        addr: at.0,
-        table: access.table,
-    })
+    Err(access.damaged(addr))
 }
 
 impl PageBuffer {

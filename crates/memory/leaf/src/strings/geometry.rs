@@ -87,9 +87,9 @@ impl PageGeometry {
     /// slots.
     #[inline]
     pub const fn slot_count_max(self) -> usize {
-        let room = self.page_size_words() - HEADER_SIZE_WORDS;
-        if room < SLOT_COUNT_MAX {
-            room
+        let body_size_words = self.page_size_words() - HEADER_SIZE_WORDS;
+        if body_size_words < SLOT_COUNT_MAX {
+            body_size_words
         } else {
             SLOT_COUNT_MAX
         }

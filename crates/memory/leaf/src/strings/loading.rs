@@ -14,7 +14,8 @@ impl<'a> PageDraft<'a> {
     /// must be outside are [`wanted`](Self::wanted).
     pub fn of_records(
         geometry: PageGeometry,
-        (low, high): (Fence, Fence),
+        low: Fence,
+        high: Fence,
         records: impl IntoIterator<Item = (Vec<u8>, Value<'a>)>,
     ) -> Self {
         let bound = |fence| PageFence { fence, block: None };
@@ -23,11 +24,17 @@ impl<'a> PageDraft<'a> {
             key_block: None,
             value,
         });
-        let kept = Prefix {
+        let no_prefix = Prefix {
             size_bytes: 0,
             block: None,
         };
-        Self::new(geometry, (bound(low), bound(high)), kept, records.collect())
+        Self::new(
+            geometry,
+            bound(low),
+            bound(high),
+            no_prefix,
+            records.collect(),
+        )
     }
 
     /// Returns the size in words of a page with these fences and values, and keys of these sizes:
@@ -35,7 +42,8 @@ impl<'a> PageDraft<'a> {
     /// page.
     pub fn size_words_of<'v>(
         geometry: PageGeometry,
-        (low, high): (&Fence, &Fence),
+        low: &Fence,
+        high: &Fence,
         records: impl Iterator<Item = (usize, Value<'v>)> + Clone,
     ) -> usize {
         let common = low.common_prefix_size_bytes(high);
@@ -85,9 +93,9 @@ mod tests {
             let high = Fence::between(keys.last().expect("one"), last).expect("ascending");
             let value = vec![1; value_size_bytes];
             let records = keys.iter().map(|key| (key.clone(), Value::Inline(&value)));
-            let draft = PageDraft::of_records(geometry, (low.clone(), high.clone()), records);
+            let draft = PageDraft::of_records(geometry, low.clone(), high.clone(), records);
             let sizes = keys.iter().map(|key| (key.len(), Value::Inline(&value[..])));
-            let size_words = PageDraft::size_words_of(geometry, (&low, &high), sizes);
+            let size_words = PageDraft::size_words_of(geometry, &low, &high, sizes);
             prop_assert_eq!(size_words, draft.size_words());
         }
     }

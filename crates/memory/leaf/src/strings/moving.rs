@@ -39,18 +39,23 @@ impl PageChange {
     }
 
     /// Moves a source into two new pages that nothing points to yet; this is the left one. `right`
-    /// has the right one's address and contents, with its link as
-    /// [`words::moving`](crate::words::moving) requires. The left page is linked to it.
+    /// is the right one at `right_addr`, with its link as [`words::moving`](crate::words::moving)
+    /// requires. The left page is linked to it.
     pub fn split_out(
         &self,
         batch: &mut Batch,
         mover: OwnerWord,
-        (left, right): (&mut PageBuffer, (RemoteAddr, &mut PageBuffer)),
+        left: &mut PageBuffer,
+        right_addr: RemoteAddr,
+        right: &mut PageBuffer,
         source: &mut MoveSource,
     ) {
-        let (addr, right) = right;
-        Self { addr, ..*self }.write_new(batch, right);
-        left.set_link(addr);
+        let at_right = Self {
+            addr: right_addr,
+            ..*self
+        };
+        at_right.write_new(batch, right);
+        left.set_link(right_addr);
         self.take_over(batch, mover, left, core::slice::from_mut(source));
     }
 
@@ -82,8 +87,14 @@ mod tests {
         };
         let mut halves = [page(&left, &[]), page(&right, &[])];
         let [left_page, right_page] = &mut halves;
-        let both = (left_page, (right.addr, right_page));
-        left.split_out(&mut batch, mover, both, &mut source);
+        left.split_out(
+            &mut batch,
+            mover,
+            left_page,
+            right.addr,
+            right_page,
+            &mut source,
+        );
         let steps = [left.addr, right.addr, source.addr].map(|addr| written(&batch, addr));
         let all = Some((0, 64));
         let unlock = Some((0, 1));

@@ -56,13 +56,13 @@ impl Repair {
         if let Some(high) = repair.high {
             shrunk.set_high(high);
         }
-        let mut kept = image.slots();
+        let mut slots = image.slots();
         for slot in image.slots().iter() {
             if !shrunk.image().is_below_high(slot, outside)? {
-                kept = kept.without(slot);
+                slots = slots.without(slot);
             }
         }
-        repair.slots = (kept != image.slots()).then_some(kept);
+        repair.slots = (slots != image.slots()).then_some(slots);
         Ok(repair)
     }
 }
@@ -118,13 +118,13 @@ mod tests {
     /// A split is finished: the fence's bytes are the beginning of a key, or all of one.
     #[test]
     fn a_fence_is_found_in_the_page() {
-        for (fence, kept) in [
+        for (fence, slots) in [
             (Fence::Before(b"bb".to_vec()), 0b001),
             (Fence::Behind(b"bbc".to_vec()), 0b011),
             (Fence::Before(b"c".to_vec()), 0b011),
         ] {
             let found = repair(&fence).expect("it is there");
-            assert_eq!(found.slots, Some(SlotSet(kept)));
+            assert_eq!(found.slots, Some(SlotSet(slots)));
             let mut page = torn();
             at(100).repair(&mut Batch::new(), &mut page, &found);
             let image = page.image();

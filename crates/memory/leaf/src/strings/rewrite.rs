@@ -56,14 +56,14 @@ pub fn plan_rewrite<'a>(
     let page_size_words = image.geometry().page_size_words();
     let all = whole(&contents);
     let filled_max = page_size_words - page_size_words / REPACK_UNUSED_SHARE;
-    let is_roomy = all.fits() && all.size_words() <= filled_max;
+    let has_free_chunks = all.fits() && all.size_words() <= filled_max;
     let halves = || {
         halves(&contents, inserted)
             .map(|halves| (halves, true))
             .or_else(|| (all.fits()).then(|| ((all.clone(), None), true)))
             .or_else(|| halves_of_old(&before, record))
     };
-    let repacked = is_roomy.then(|| ((all.clone(), None), true));
+    let repacked = has_free_chunks.then(|| ((all.clone(), None), true));
     let planned = repacked.or_else(halves);
     let ((left, right), is_put) = planned.ok_or(PageError::NoCut)?;
     let after = [Some(&left), right.as_ref()].into_iter().flatten();
@@ -128,7 +128,8 @@ fn joined<'a>(mut left: Contents<'a>, right: Contents<'a>) -> Result<Contents<'a
 fn whole<'a>(contents: &Contents<'a>) -> PageDraft<'a> {
     PageDraft::new(
         contents.geometry,
-        (contents.low.clone(), contents.high.clone()),
+        contents.low.clone(),
+        contents.high.clone(),
         contents.prefix,
         contents.records.clone(),
     )
@@ -160,13 +161,13 @@ fn cut_at<'a>(contents: &Contents<'a>, cut: &Cut) -> (PageDraft<'a>, PageDraft<'
     };
     let (left, right) = contents.records.split_at(cut.left_count);
     // A value block has one owner: the left half keeps the prefix's block.
-    let kept = contents.prefix;
+    let prefix = contents.prefix;
     let not_kept = Prefix {
         block: None,
-        ..kept
+        ..prefix
     };
-    let draft = |fences, kept, records: &[_]| {
-        PageDraft::new(contents.geometry, fences, kept, records.to_vec())
+    let draft = |low, high, prefix, records: &[_]| {
+        PageDraft::new(contents.geometry, low, high, prefix, records.to_vec())
     };
     // The block of the upper fence has the old page's lower fence as locator. The right half does
     // not cover it, so its fence needs another block.
@@ -175,7 +176,7 @@ fn cut_at<'a>(contents: &Contents<'a>, cut: &Cut) -> (PageDraft<'a>, PageDraft<'
         block: None,
     };
     (
-        draft((contents.low.clone(), fence()), kept, left),
-        draft((fence(), high), not_kept, right),
+        draft(contents.low.clone(), fence(), prefix, left),
+        draft(fence(), high, not_kept, right),
     )
 }

@@ -48,7 +48,7 @@ pub enum NotInPlace {
     /// The page has no bytes for a fence that separates the halves.
     NoFence,
     /// The record does not fit into its half.
-    NoRoom,
+    NoSpace,
     /// The halves would have a much longer prefix as new pages.
     LongerPrefix,
 }
@@ -60,7 +60,7 @@ pub struct SplitPlan<'a> {
     right: PageBuffer,
     fence: Fence,
     high: FenceWord,
-    kept: SlotSet,
+    left_slots: SlotSet,
     /// Change of the left page after the split, if the record belongs there.
     left_change: Option<LeftChange>,
     released: Vec<Reference>,
@@ -129,7 +129,7 @@ impl PageChange {
                 Err(reason) => first_reason = first_reason.or(Some(reason)),
             }
         }
-        Ok(InPlace::No(first_reason.unwrap_or(NotInPlace::NoRoom)))
+        Ok(InPlace::No(first_reason.unwrap_or(NotInPlace::NoSpace)))
     }
 
     /// Splits a page and puts the record where it belongs, in one batch. If the sibling is on the
@@ -147,8 +147,8 @@ impl PageChange {
         self.shrink(batch, page, plan);
         if let Some(put) = plan.left_change {
             // LEAF-3: a second change, after the split's state.
-            let room = self.put_left(batch, page, &request.record, put);
-            assert!(room == FitOutcome::Enough, "the plan has tried this");
+            let fit = self.put_left(batch, page, &request.record, put);
+            assert!(fit == FitOutcome::Enough, "the plan has tried this");
             self.write_state(batch, page);
         }
         self.unlock(batch);
@@ -171,7 +171,7 @@ impl PageChange {
     fn shrink(&self, batch: &mut Batch, page: &mut PageBuffer, plan: &SplitPlan<'_>) {
         self.write_link(batch, page, plan.request.sibling);
         self.write_high(batch, page, plan.high);
-        self.write_slots(batch, page, plan.kept);
+        self.write_slots(batch, page, plan.left_slots);
         self.write_state(batch, page);
     }
 
@@ -226,26 +226,30 @@ impl<'a> Planning<'_, 'a> {
             fence: fence.clone(),
             block: None,
         };
-        let fences = (bound(&fence), bound(&self.contents.high.fence));
         let records = self.contents.records[cut.left_count..].to_vec();
-        let right = PageDraft::in_page(self.contents.geometry, fences, records);
+        let right = PageDraft::in_page(
+            self.contents.geometry,
+            bound(&fence),
+            bound(&self.contents.high.fence),
+            records,
+        );
         assert!(
             right.wanted().is_empty(),
             "BP5: a longer prefix makes nothing longer"
         );
         if !right.fits() {
-            return Err(NotInPlace::NoRoom);
+            return Err(NotInPlace::NoSpace);
         }
         let mut plan = SplitPlan {
             request: *self.request,
             right: right.build(self.page.image().link()),
             fence,
             high,
-            kept: self.kept(cut),
+            left_slots: self.left_slots(cut),
             left_change: self.left_change(cut),
             released: Vec::new(),
         };
-        let left = self.tried(&plan).ok_or(NotInPlace::NoRoom)?;
+        let left = self.tried(&plan).ok_or(NotInPlace::NoSpace)?;
         let after = [left.image(), plan.right.image()];
         let after = after.iter().flat_map(PageImage::references);
         let mut before = self.page.image().references();
@@ -259,11 +263,11 @@ impl<'a> Planning<'_, 'a> {
     fn tried(&self, plan: &SplitPlan<'_>) -> Option<PageBuffer> {
         let (mut batch, mut left) = (Batch::new(), self.page.clone());
         self.change.shrink(&mut batch, &mut left, plan);
-        let room = plan.left_change.map_or(FitOutcome::Enough, |put| {
+        let fit = plan.left_change.map_or(FitOutcome::Enough, |put| {
             self.change
                 .put_left(&mut batch, &mut left, &self.request.record, put)
         });
-        (room == FitOutcome::Enough).then_some(left)
+        (fit == FitOutcome::Enough).then_some(left)
     }
 
     /// Returns the cut's fence, or an adjacent one, whose bytes are in the page.
@@ -316,9 +320,11 @@ impl<'a> Planning<'_, 'a> {
         cut.left_count - usize::from(is_new_left)
     }
 
-    fn kept(&self, cut: &Cut) -> SlotSet {
+    fn left_slots(&self, cut: &Cut) -> SlotSet {
         let slots = self.slots[..self.listed_left_count(cut)].iter();
-        slots.fold(SlotSet::default(), |kept, slot| kept.with(*slot))
+        slots.fold(SlotSet::default(), |left_slots, slot| {
+            left_slots.with(*slot)
+        })
     }
 
     fn left_change(&self, cut: &Cut) -> Option<LeftChange> {

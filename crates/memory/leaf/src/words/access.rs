@@ -5,7 +5,7 @@ use core::cell::Cell;
 
 use farleaf_base::{OwnerWord, RemoteAddr, TableId};
 use farleaf_executor::backoff;
-use farleaf_fabric::{Batch, BatchError, Endpoint, ProtocolCheck};
+use farleaf_fabric::{Batch, BatchError, Endpoint, ProtocolCheck, ReadSlot};
 use farleaf_pool::PoolLayout;
 use farleaf_pool::session;
 
@@ -146,6 +146,24 @@ impl<E: Endpoint, F: LeafFormat> LeafAccess<'_, E, F> {
             || self.endpoint.skips_check(ProtocolCheck::LeafIsIntact)
     }
 
+    /// Posts the READ of a leaf's image.
+    #[inline]
+    pub(crate) fn post_image(&self, batch: &mut Batch, addr: RemoteAddr) -> ReadSlot {
+        batch.read(
+            self.geometry.state_addr(addr),
+            self.geometry.image_size_words(),
+        )
+    }
+
+    /// Creates the error of a corrupted leaf.
+    #[cold]
+    pub(crate) fn damaged(&self, addr: RemoteAddr) -> LeafError {
+        LeafError::Damaged {
+            addr,
+            table: self.table,
+        }
+    }
+
     /// Reads one leaf and returns an intact copy, retired or not. Costs one round trip if no
     /// session is writing to the leaf. `broken` is as for [`lock`](Self::lock).
     ///
@@ -160,10 +178,7 @@ impl<E: Endpoint, F: LeafFormat> LeafAccess<'_, E, F> {
         let mut attempt = 0;
         loop {
             batch.clear();
-            let read = batch.read(
-                self.geometry.state_addr(addr),
-                self.geometry.image_size_words(),
-            );
+            let read = self.post_image(batch, addr);
             self.endpoint.execute(batch).await?;
             batch.cost_mut().leaves_read += 1;
             let image = batch.words(read);
@@ -227,10 +242,7 @@ impl<E: Endpoint, F: LeafFormat> LeafAccess<'_, E, F> {
             batch.clear();
             let lock = self.geometry.lock_addr(addr);
             let before = batch.read(lock, 1);
-            let read = batch.read(
-                self.geometry.state_addr(addr),
-                self.geometry.image_size_words(),
-            );
+            let read = self.post_image(batch, addr);
             let after = batch.read(lock, 1);
             self.endpoint.execute(batch).await?;
             batch.cost_mut().leaves_read += 1;
@@ -251,10 +263,7 @@ impl<E: Endpoint, F: LeafFormat> LeafAccess<'_, E, F> {
                 last.extend_from_slice(words);
             }
         }
-        Err(LeafError::Damaged {
-            addr,
-            table: self.table,
-        })
+        Err(self.damaged(addr))
     }
 
     /// Adds the WRITE that releases a lock.
@@ -390,10 +399,7 @@ impl<E: Endpoint, F: LeafFormat> LeafAccess<'_, E, F> {
         let is_alone = batch.is_empty();
         let critical = Critical::enter(broken);
         let swap = batch.compare_swap(self.geometry.lock_addr(addr), 0, self.owner.word());
-        let read = batch.read(
-            self.geometry.state_addr(addr),
-            self.geometry.image_size_words(),
-        );
+        let read = self.post_image(batch, addr);
         if let Err(error) = self.endpoint.execute(batch).await {
             // FABRIC-7: the swap was the first verb, so nothing took effect. A lock on a lost node
             // blocks nobody, and a lock on another node that the same batch released is released.
@@ -453,10 +459,7 @@ impl<E: Endpoint, F: LeafFormat> LeafAccess<'_, E, F> {
                 LockAttempt::Failed(previous) => owner = previous,
             }
         }
-        Err(LeafError::Damaged {
-            addr,
-            table: self.table,
-        })
+        Err(self.damaged(addr))
     }
 
     /// Returns whether an owner is fenced, according to its session block. One round trip.

@@ -117,13 +117,14 @@ impl LeafChange {
         batch: &mut Batch,
         leaf: &mut LeafBuffer,
         slot: usize,
-        (key, value): (u64, u64),
+        key: u64,
+        value: u64,
     ) {
         assert!(
             leaf.image().bitmap() >> slot & 1 == 0,
             "LEAF-2: the slot is not listed"
         );
-        self.write_record(batch, leaf, slot, (key, value));
+        self.write_record(batch, leaf, slot, key, value);
         self.commit(batch, leaf);
     }
 
@@ -155,17 +156,17 @@ impl LeafChange {
         leaf.set_high(sibling_low - 1);
         batch.write_word(self.geometry.high(self.addr), sibling_low - 1);
         let image = leaf.image();
-        let kept = image
+        let left_slots = image
             .live_slots()
             .filter(|slot| image.key(*slot) < sibling_low);
-        let kept = kept.fold(0, |kept, slot| kept | 1 << slot);
-        leaf.set_bitmap(kept);
+        let left_slots = left_slots.fold(0, |left_slots, slot| left_slots | 1 << slot);
+        leaf.set_bitmap(left_slots);
         self.write_state(batch, leaf);
         // LEAF-3: an insert into the left half is a second change, after the split's state.
         if left.iter().any(|(key, _)| *key == request.key) {
             let slot = leaf.image().free_slot();
             let slot = slot.expect("the split moved at least one record away");
-            self.write_record(batch, leaf, slot, (request.key, request.value));
+            self.write_record(batch, leaf, slot, request.key, request.value);
             self.write_state(batch, leaf);
         }
         self.unlock(batch);
@@ -226,7 +227,8 @@ impl LeafChange {
         batch: &mut Batch,
         leaf: &mut LeafBuffer,
         slot: usize,
-        (key, value): (u64, u64),
+        key: u64,
+        value: u64,
     ) {
         leaf.set_record(slot, key, value);
         batch.write_word(self.geometry.key(self.addr, slot), key);
@@ -311,7 +313,7 @@ mod tests {
         change.delete(&mut batch, &mut leaf, 3);
         assert_eq!(written(&batch, change.addr), [Some(1), Some(0)]);
         batch.clear();
-        change.insert(&mut batch, &mut leaf, 3, (45, 1));
+        change.insert(&mut batch, &mut leaf, 3, 45, 1);
         assert_eq!(
             written(&batch, change.addr),
             [Some(8), Some(16), Some(1), Some(0)]

@@ -12,7 +12,7 @@ use farleaf_fabric::{Batch, Endpoint};
 use crate::words::LeafError;
 use crate::words::access::LeafAccess;
 use crate::words::geometry::{HIGH_WORD, LINK_WORD, LOCK_WORD, LeafGeometry, STATE_WORD};
-use crate::words::image::{LINK, LeafBuffer, LeafImage, STATE};
+use crate::words::image::{LINK, LOW, LeafBuffer, LeafImage, STATE};
 
 /// Memory layout of the leaves of a kind of table. An *image* is the words of a leaf without the
 /// lock: state, low, high, link, and the rest.
@@ -57,7 +57,8 @@ pub trait LeafFormat: Copy + Debug {
     fn low<E: Endpoint>(
         access: &LeafAccess<'_, E, Self>,
         batch: &mut Batch,
-        leaf: (RemoteAddr, &[u64]),
+        addr: RemoteAddr,
+        image: &[u64],
     ) -> impl Future<Output = Result<Option<Self::Low>, LeafError>>;
 
     /// Finishes, in a torn leaf's buffer, everything that its owner began except the state
@@ -70,7 +71,8 @@ pub trait LeafFormat: Copy + Debug {
     fn finish<E: Endpoint>(
         access: &LeafAccess<'_, E, Self>,
         batch: &mut Batch,
-        leaf: (RemoteAddr, &mut Self::Buffer),
+        addr: RemoteAddr,
+        leaf: &mut Self::Buffer,
         sibling_low: Option<&Self::Low>,
     ) -> impl Future<Output = Result<Vec<(u64, u64)>, LeafError>>;
 
@@ -98,6 +100,12 @@ pub trait LeafFormat: Copy + Debug {
 #[inline]
 pub fn link_of(image: &[u64]) -> RemoteAddr {
     RemoteAddr::from_word(image[LINK])
+}
+
+/// Returns the word of an image that holds or names the lower fence.
+#[inline]
+pub fn low_word_of(image: &[u64]) -> u64 {
+    image[LOW]
 }
 
 /// Returns whether no state was ever committed where this image was read. A committed state has a
@@ -150,7 +158,8 @@ impl LeafFormat for LeafGeometry {
     async fn low<E: Endpoint>(
         access: &LeafAccess<'_, E>,
         _batch: &mut Batch,
-        (_, image): (RemoteAddr, &[u64]),
+        _addr: RemoteAddr,
+        image: &[u64],
     ) -> Result<Option<u64>, LeafError> {
         Ok(Some(LeafImage::new(access.geometry, image).low()))
     }
@@ -158,7 +167,8 @@ impl LeafFormat for LeafGeometry {
     async fn finish<E: Endpoint>(
         _access: &LeafAccess<'_, E>,
         _batch: &mut Batch,
-        (_, buffer): (RemoteAddr, &mut LeafBuffer),
+        _addr: RemoteAddr,
+        buffer: &mut LeafBuffer,
         sibling_low: Option<&u64>,
     ) -> Result<Vec<(u64, u64)>, LeafError> {
         let mut writes = Vec::new();
@@ -169,11 +179,11 @@ impl LeafFormat for LeafGeometry {
         }
         let image = buffer.image();
         let fences = image.low()..=image.high();
-        let kept = image
+        let left_slots = image
             .live_slots()
             .filter(|slot| fences.contains(&image.key(*slot)));
-        let kept = kept.fold(0, |kept, slot| kept | 1 << slot);
-        buffer.set_bitmap(kept);
+        let left_slots = left_slots.fold(0, |left_slots, slot| left_slots | 1 << slot);
+        buffer.set_bitmap(left_slots);
         Ok(writes)
     }
 }

@@ -13,7 +13,7 @@ pub(crate) use probe::{LeafProbe, probe_size_words};
 use crate::words::geometry::{IMAGE_SIZE_WORDS_MAX, LeafGeometry};
 
 pub(crate) const STATE: usize = 0;
-const LOW: usize = 1;
+pub(super) const LOW: usize = 1;
 const HIGH: usize = 2;
 pub(crate) const LINK: usize = 3;
 const KEYS: usize = 4;

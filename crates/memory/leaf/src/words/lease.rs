@@ -157,10 +157,7 @@ impl LeafLease {
         let allocator = ChunkAllocator::new(access.endpoint, access.layout, access.owner);
         let purpose = self.shape.purpose;
         for (chunk, bits) in free {
-            let range = ChunkRange {
-                first: chunk,
-                count: 1,
-            };
+            let range = ChunkRange::one(chunk);
             allocator
                 .give_back(range, purpose, access.table, bits)
                 .await?;

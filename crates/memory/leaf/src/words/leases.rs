@@ -24,7 +24,7 @@ pub struct LeafLeases {
     unlinked_count: Cell<u32>,
     /// Whether the leases may use the chunks reserved for retraining if no others are free.
     takes_reserve: bool,
-    /// Number of adjacent chunks of the home that must stay free after a new lease there.
+    /// Number of adjacent chunks of the main node that must stay free after a new lease there.
     left_chunk_count: Cell<u64>,
 }
 
@@ -39,12 +39,12 @@ impl LeafLeases {
         }
     }
 
-    /// Sets how many adjacent chunks of the home must stay free after each new lease there.
+    /// Sets how many adjacent chunks of the main node must stay free after each new lease there.
     pub fn set_left_chunk_count(&self, chunk_count: u64) {
         self.left_chunk_count.set(chunk_count);
     }
 
-    /// Returns how many adjacent chunks of the home must stay free after a lease.
+    /// Returns how many adjacent chunks of the main node must stay free after a lease.
     pub fn left_chunk_count(&self) -> u64 {
         self.left_chunk_count.get()
     }
@@ -122,7 +122,7 @@ impl LeafLeases {
         };
         let lease_on = async |node| {
             let mut allocator = allocator.on(node);
-            if node == access.layout.home().node {
+            if node == access.layout.main_node().node {
                 allocator = allocator.leaving(self.left_chunk_count.get());
             }
             let leased = allocator.lease_leaves(access.table, slots, piece_count);
@@ -134,8 +134,9 @@ impl LeafLeases {
         if is_open {
             leased = Some(lease_on(node).await);
         }
-        if self.takes_reserve && node == access.layout.home().node {
-            // A caller that frees memory must learn that the home is full: it is for all sessions.
+        if self.takes_reserve && node == access.layout.main_node().node {
+            // A caller that frees memory must learn that the main node is full: it is for all
+            // sessions.
             if let Some(Err(error @ PoolError::Full { .. })) = leased {
                 return Err(error);
             }
@@ -156,10 +157,10 @@ impl LeafLeases {
                 }
             }
         }
-        let leased = leased.expect("the home takes chunks as long as there is a pool");
-        let leased = leased?;
-        self.add_substitute(node, leased.0.node());
-        let exhausted = self.extend(access, shape, leased);
+        let leased = leased.expect("the main node takes chunks as long as there is a pool");
+        let (chunk, free) = leased?;
+        self.add_substitute(node, chunk.node());
+        let exhausted = self.extend(access, shape, chunk, free);
         // While a chunk is leased, no other session can free the retired leaves in it.
         LeafLease::give_exhausted(access, shape, exhausted).await
     }
@@ -170,7 +171,8 @@ impl LeafLeases {
         &self,
         access: &LeafAccess<'_, E, F>,
         shape: LeaseShape,
-        (chunk, free): (ChunkIndex, FreeLeaves),
+        chunk: ChunkIndex,
+        free: FreeLeaves,
     ) -> Vec<ChunkIndex> {
         let mut leases = self.leases.borrow_mut();
         let node = chunk.node();

@@ -31,8 +31,9 @@
 
 use core::cell::Cell;
 use std::collections::{BTreeSet, HashMap, VecDeque};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
+use farleaf_base::locks::lock;
 use farleaf_base::{OwnerWord, RemoteAddr};
 use farleaf_executor::backoff;
 
@@ -163,7 +164,7 @@ impl LocalLocks {
     fn shard(&self, addr: RemoteAddr) -> MutexGuard<'_, Shard> {
         let hash = addr.word().wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
         let shard = &self.shards[hash as usize % SHARD_COUNT];
-        shard.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(shard)
     }
 
     /// Waits for this operation's turn at a leaf, behind those that came earlier. Posts no verbs,
@@ -183,7 +184,7 @@ impl LocalLocks {
             let ticket = shard.ticket;
             let Some(queue) = shard.queues.get_mut(&addr) else {
                 shard.queues.insert(addr, LockQueue::default());
-                return LockTurn::new(self, (addr, owner), TurnPosition::First, Admission::Ask);
+                return LockTurn::new(self, addr, owner, TurnPosition::First, Admission::Ask);
             };
             queue.waiting.push_back(Waiter { ticket, owner });
             ticket
@@ -221,7 +222,7 @@ impl LocalLocks {
             shard.queues.insert(addr, LockQueue::default());
             position = TurnPosition::First;
         }
-        LockTurn::new(self, (addr, owner), position, Admission::Ask)
+        LockTurn::new(self, addr, owner, position, Admission::Ask)
     }
 
     /// Ends the turn of the first in the queue.
@@ -256,10 +257,10 @@ impl<'a> QueuedOperation<'a> {
         let admitted = queue.admitted.take_if(|(ticket, _)| *ticket == self.ticket);
         let (_, admission) = admitted?;
         self.is_over = true;
-        let place = (self.addr, self.owner);
         Some(LockTurn::new(
             self.locks,
-            place,
+            self.addr,
+            self.owner,
             TurnPosition::First,
             admission,
         ))
@@ -272,7 +273,6 @@ impl<'a> QueuedOperation<'a> {
             return turn;
         }
         self.is_over = true;
-        let place = (self.addr, self.owner);
         let promised = shard.queues.get_mut(&self.addr).and_then(|queue| {
             queue.waiting.retain(|place| place.ticket != self.ticket);
             queue.promised.take_if(|(ticket, _)| *ticket == self.ticket)
@@ -284,14 +284,16 @@ impl<'a> QueuedOperation<'a> {
             let admission = Admission::CheckPromised(promiser);
             return LockTurn::new(
                 self.locks,
-                place,
+                self.addr,
+                self.owner,
                 TurnPosition::OutsideQueueChecking,
                 admission,
             );
         }
         LockTurn::new(
             self.locks,
-            place,
+            self.addr,
+            self.owner,
             TurnPosition::OutsideQueue,
             Admission::Ask,
         )
@@ -317,7 +319,8 @@ impl Drop for QueuedOperation<'_> {
 impl<'a> LockTurn<'a> {
     fn new(
         locks: &'a LocalLocks,
-        (addr, owner): (RemoteAddr, OwnerWord),
+        addr: RemoteAddr,
+        owner: OwnerWord,
         position: TurnPosition,
         admission: Admission,
     ) -> Self {

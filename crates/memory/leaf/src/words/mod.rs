@@ -36,7 +36,7 @@ pub use access::{LeafAccess, LeafCheck};
 pub use course::SearchPath;
 pub use error::{Contradiction, LeafError};
 pub use farleaf_fabric::Critical;
-pub use format::LeafFormat;
+pub use format::{LeafFormat, link_of, low_word_of, was_never_written};
 pub use geometry::{GeometryError, LeafGeometry};
 pub use image::{KeyPlacement, LeafBuffer, LeafImage, record_count_of};
 pub use lease::{LeafLease, LeaseShape};

@@ -118,7 +118,7 @@ mod tests {
         }
     }
 
-    fn source(block: u64, (low, high): (u64, u64), link: u64) -> MoveSource {
+    fn source(block: u64, low: u64, high: u64, link: u64) -> MoveSource {
         let change = at(block);
         let link = at(link).addr;
         let mut leaf = LeafBuffer::new(change.geometry, low, high, link);
@@ -137,7 +137,7 @@ mod tests {
     fn a_step_writes_the_new_leaf_and_retires_from_the_right() {
         let (new, mut batch) = (at(500), Batch::new());
         let owner = OwnerWord::new(SessionId::new(3).expect("a number"), Incarnation::new(9));
-        let mut sources = [source(100, (10, 19), 200), source(200, (20, 29), 300)];
+        let mut sources = [source(100, 10, 19, 200), source(200, 20, 29, 300)];
         let leaf = new.take_over(&mut batch, owner, &mut sources, at(300).addr);
         let image = leaf.image();
         assert!(image.is_intact(new.addr, new.table));
@@ -188,7 +188,7 @@ mod tests {
     #[test]
     fn relinking_changes_the_link_alone() {
         let mut batch = Batch::new();
-        let mut live = source(100, (10, 19), 200);
+        let mut live = source(100, 10, 19, 200);
         at(100).relink(&mut batch, &mut live.leaf, at(300).addr);
         assert!(!live.leaf.image().is_retired());
         assert_eq!(live.leaf.image().link(), at(300).addr);

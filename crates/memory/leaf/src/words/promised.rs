@@ -33,13 +33,14 @@ impl<E: Endpoint> LeafAccess<'_, E> {
     pub async fn lock_promised(
         &self,
         batch: &mut Batch,
-        (addr, promiser): (RemoteAddr, OwnerWord),
+        addr: RemoteAddr,
+        promiser: OwnerWord,
         leaf: &mut LeafBuffer,
         broken: &Cell<bool>,
     ) -> Result<(), LeafError> {
         let critical = Critical::enter(broken);
         match self
-            .promise_outcome(batch, (addr, promiser), leaf, broken)
+            .promise_outcome(batch, addr, promiser, leaf, broken)
             .await
         {
             Ok(promise_outcome) => {
@@ -65,7 +66,8 @@ impl<E: Endpoint> LeafAccess<'_, E> {
     async fn promise_outcome(
         &self,
         batch: &mut Batch,
-        (addr, promiser): (RemoteAddr, OwnerWord),
+        addr: RemoteAddr,
+        promiser: OwnerWord,
         leaf: &mut LeafBuffer,
         broken: &Cell<bool>,
     ) -> Result<PromiseOutcome, LeafError> {

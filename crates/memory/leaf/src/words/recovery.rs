@@ -53,10 +53,7 @@ impl<E: Endpoint, F: LeafFormat> LeafAccess<'_, E, F> {
         batch.clear();
         let lock = self.geometry.lock_addr(addr);
         let swap = batch.compare_swap(lock, dead.word(), self.owner.word());
-        let read = batch.read(
-            self.geometry.state_addr(addr),
-            self.geometry.image_size_words(),
-        );
+        let read = self.post_image(batch, addr);
         let swapped = self.endpoint.execute(batch).await;
         if let Err(error) = swapped {
             if error.lost_node() == Some(addr.node()) {
@@ -114,7 +111,7 @@ impl<E: Endpoint, F: LeafFormat> LeafAccess<'_, E, F> {
             let (mut from, mut next) = (addr, link.place());
             let mut hop_count = 0;
             while !next.is_null() {
-                let right = match self.read_neighbour(batch, (from, next)).await {
+                let right = match self.read_neighbour(batch, from, next).await {
                     // Part of this leaf's range may be lost with that node. This leaf was not
                     // retired, so it stays valid.
                     Err(error) if error.lost_node() == Some(next.node()) => break,
@@ -157,7 +154,7 @@ impl<E: Endpoint, F: LeafFormat> LeafAccess<'_, E, F> {
             // Whether the link is old or names a new sibling, the sibling's low shows where this
             // leaf ends (docs/reference/leaf-protocol.md, *Consequences*).
             let low = self.own_low(batch, addr, leaf).await?;
-            match self.read_neighbour(batch, (addr, link.place())).await {
+            match self.read_neighbour(batch, addr, link.place()).await {
                 // The neighbor is lost with its node and its low is unknown, so this leaf keeps its
                 // own upper fence.
                 Err(error) if error.lost_node() == Some(link.place().node()) => {}
@@ -168,7 +165,7 @@ impl<E: Endpoint, F: LeafFormat> LeafAccess<'_, E, F> {
                 Ok(sibling) => sibling_low = sibling.low,
             }
         }
-        let writes = F::finish(self, batch, (addr, leaf), sibling_low.as_ref()).await?;
+        let writes = F::finish(self, batch, addr, leaf, sibling_low.as_ref()).await?;
         batch.clear();
         for (word, value) in writes {
             batch.write_word(addr.word_at(word), value);
@@ -185,11 +182,8 @@ impl<E: Endpoint, F: LeafFormat> LeafAccess<'_, E, F> {
         addr: RemoteAddr,
         leaf: &F::Buffer,
     ) -> Result<F::Low, LeafError> {
-        let low = F::low(self, batch, (addr, F::words(leaf))).await?;
-        low.ok_or(LeafError::Damaged {
-            addr,
-            table: self.table,
-        })
+        let low = F::low(self, batch, addr, F::words(leaf)).await?;
+        low.ok_or_else(|| self.damaged(addr))
     }
 
     /// Retires a locked leaf in favor of `successor`: link, then state, then unlock.
@@ -218,7 +212,8 @@ impl<E: Endpoint, F: LeafFormat> LeafAccess<'_, E, F> {
     async fn read_neighbour(
         &self,
         batch: &mut Batch,
-        (from, addr): (RemoteAddr, RemoteAddr),
+        from: RemoteAddr,
+        addr: RemoteAddr,
     ) -> Result<Neighbour<F::Low>, LeafError> {
         if self.layout.chunk_of(addr).is_none() {
             // The node may have joined since this process last read the member list.
@@ -232,25 +227,19 @@ impl<E: Endpoint, F: LeafFormat> LeafAccess<'_, E, F> {
         for attempt in 0.. {
             batch.clear();
             let lock = batch.read(self.geometry.lock_addr(addr), 1);
-            let read = batch.read(
-                self.geometry.state_addr(addr),
-                self.geometry.image_size_words(),
-            );
+            let read = self.post_image(batch, addr);
             self.endpoint.execute(batch).await?;
             batch.cost_mut().leaves_read += 1;
             let owner = OwnerWord::from_word(batch.words(lock)[0]);
             let seen = batch.words(read).to_vec();
             if self.geometry.is_intact(&seen, addr, self.table) || !owner.is_free() {
                 let link = link_of(&seen);
-                let low = F::low(self, batch, (addr, &seen)).await?;
+                let low = F::low(self, batch, addr, &seen).await?;
                 return Ok(Neighbour { low, link });
             }
             // FABRIC-2 orders neither READ: with a concurrent writer both may have been torn.
             if attempt >= CORRUPTION_CHECK_COUNT && previous.as_ref() == Some(&seen) {
-                return Err(LeafError::Damaged {
-                    addr,
-                    table: self.table,
-                });
+                return Err(self.damaged(addr));
             }
             previous = Some(seen);
             backoff(attempt.min(8)).await;

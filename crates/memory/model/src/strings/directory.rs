@@ -148,7 +148,7 @@ impl StringDirectory {
         let count = leaves.end - leaves.start;
         let (leaf, is_pair) = match self.predict_in(segment, key, count) {
             SegmentPrediction::Line(line, coordinate, first_residual) => {
-                self.leaf_by_line(&line, coordinate, (first_residual as usize, count))
+                self.leaf_by_line(&line, coordinate, first_residual as usize, count)
             }
             SegmentPrediction::Leaf(leaf) => (leaf, false),
         };
@@ -187,7 +187,8 @@ impl StringDirectory {
                 index, prefix_size, ..
             } => SegmentPrediction::Leaf(self.leaf_by_fences(
                 segment,
-                (index, prefix_size),
+                index,
+                prefix_size,
                 key,
                 count,
             )),
@@ -200,7 +201,8 @@ impl StringDirectory {
         &self,
         line: &StringLine,
         coordinate: u64,
-        (first_residual, count): (usize, u32),
+        first_residual: usize,
+        count: u32,
     ) -> (u32, bool) {
         match &self.residuals {
             Residuals::None => {
@@ -222,7 +224,8 @@ impl StringDirectory {
     fn leaf_by_fences(
         &self,
         segment: usize,
-        (index, prefix_size): (u32, u16),
+        index: u32,
+        prefix_size: u16,
         key: &[u8],
         count: u32,
     ) -> u32 {

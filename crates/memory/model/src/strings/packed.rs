@@ -189,7 +189,7 @@ enum ThresholdKind {
 /// Possible thresholds of a leaf, given those of the previous leaf.
 #[derive(Clone, Copy, Debug)]
 struct Layer {
-    way: ThresholdKind,
+    kind: ThresholdKind,
     /// Smallest threshold.
     start: i64,
     /// One more than the greatest threshold.
@@ -224,7 +224,7 @@ impl Encoder {
         let start = (interval.last.clamp(low - 1, high) + 1).min(first);
         self.is_reached.resize((first + 1 - start) as usize, true);
         self.layers.push(Layer {
-            way: ThresholdKind::Hit,
+            kind: ThresholdKind::Hit,
             start,
             end: first + 1,
             offset: 0,
@@ -242,7 +242,7 @@ impl Encoder {
             self.is_reached.push(is_reached);
         }
         let hit = Layer {
-            way: ThresholdKind::Hit,
+            kind: ThresholdKind::Hit,
             start: lowest,
             end: highest + 1,
             offset,
@@ -254,17 +254,17 @@ impl Encoder {
         self.is_reached.truncate(offset);
         let is_far = before.end - 1 + STEP_MAX <= interval.last;
         let layer = match self.nearest_below(before, interval.first) {
-            Some(nearest) if is_far || before.way == ThresholdKind::Joined => {
+            Some(nearest) if is_far || before.kind == ThresholdKind::Joined => {
                 self.is_reached.push(true);
                 Layer {
-                    way: ThresholdKind::Near,
+                    kind: ThresholdKind::Near,
                     start: nearest,
                     end: nearest + 1,
                     offset,
                 }
             }
             _ => Layer {
-                way: ThresholdKind::Joined,
+                kind: ThresholdKind::Joined,
                 ..before
             },
         };
@@ -294,7 +294,7 @@ impl Encoder {
         let mut steps = [0; PackedBlock::LEAF_COUNT - 1];
         for index in (1..=last).rev() {
             let before = self.layers[index - 1];
-            let step = match self.layers[index].way {
+            let step = match self.layers[index].kind {
                 ThresholdKind::Joined => 0,
                 ThresholdKind::Hit | ThresholdKind::Near => {
                     let leads_on = |step: &usize| self.contains(before, threshold - STEPS[*step]);

@@ -51,7 +51,7 @@ impl<E: Endpoint> Auditor<'_, E> {
             if chunk.purpose == Some(ChunkPurpose::Free) {
                 self.check_free_chunk(index).await?;
             } else if let Some(table) = of {
-                self.check_used_chunk(table, (index, &chunk), &used).await?;
+                self.check_used_chunk(table, index, &chunk, &used).await?;
             } else if !known.contains(&chunk.table) {
                 // A dropped table's chunks wait for its grace period.
                 let table = chunk.table;
@@ -81,7 +81,8 @@ impl<E: Endpoint> Auditor<'_, E> {
     async fn check_used_chunk(
         &mut self,
         table: &AuditedTable,
-        (index, chunk): (ChunkIndex, &ChunkEntry),
+        index: ChunkIndex,
+        chunk: &ChunkEntry,
         used: &BTreeSet<ChunkIndex>,
     ) -> Result<(), BatchError> {
         let id = table.entry.record.id;
@@ -109,7 +110,7 @@ impl<E: Endpoint> Auditor<'_, E> {
                 let first = table.entry.record.first_leaf.place();
                 let is_used = |leaf| table.linked.contains(&leaf) || leaf == first;
                 // The walk has checked the locks of those in use.
-                self.check_pieces(table, (index, chunk), shape, (is_used, false))
+                self.check_pieces(table, index, chunk, shape, is_used, false)
                     .await?;
             }
             Some(ChunkPurpose::Run { generation, .. }) if !is_named => {
@@ -133,7 +134,7 @@ impl<E: Endpoint> Auditor<'_, E> {
                 if is_named {
                     let shape = lease_shape(generation);
                     let is_used = |node| table.inner.contains(&node);
-                    self.check_pieces(table, (index, chunk), shape, (is_used, true))
+                    self.check_pieces(table, index, chunk, shape, is_used, true)
                         .await?;
                 } else if generation != 0 {
                     self.findings.push(of_no_load(generation));
@@ -155,9 +156,11 @@ impl<E: Endpoint> Auditor<'_, E> {
     async fn check_pieces(
         &mut self,
         table: &AuditedTable,
-        (index, chunk): (ChunkIndex, &ChunkEntry),
+        index: ChunkIndex,
+        chunk: &ChunkEntry,
         shape: LeaseShape,
-        (is_used, tells_all_locks): (impl Fn(RemoteAddr) -> bool, bool),
+        is_used: impl Fn(RemoteAddr) -> bool,
+        tells_all_locks: bool,
     ) -> Result<(), BatchError> {
         let id = table.entry.record.id;
         let free: BTreeSet<u64> = chunk.free.iter(shape.piece_count).collect();

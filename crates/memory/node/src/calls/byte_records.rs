@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::mem;
 use std::ops::Bound;
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, RwLock};
 
+use farleaf_base::locks::{read, write};
 use farleaf_index::rpc::Failure;
 use farleaf_index::rpc::bytes::{ByteRange, ByteReply, Packing};
 
-use super::room::{MemoryLimit, MemoryShare};
+use super::memory_limit::{MemoryLimit, MemoryShare};
 
 /// Approximate bytes of the node's memory per record, without its key and value: an entry of a node
 /// of the tree, half of which may be unused (48), the header of the value (48), and headers and
@@ -57,7 +58,7 @@ pub(super) struct Change<'a> {
     pub(super) wants_previous: bool,
     /// Space for the previous value in the reply, in bytes. A longer value is held until the rest
     /// of it has been read.
-    pub(super) room_bytes: usize,
+    pub(super) capacity_bytes: usize,
 }
 
 /// Result of a write.
@@ -82,7 +83,7 @@ pub(super) struct Scanned {
 #[derive(Debug)]
 pub(super) struct ByteTableRecords {
     records: RwLock<ByteRecords>,
-    room: Arc<MemoryLimit>,
+    memory_limit: Arc<MemoryLimit>,
 }
 
 impl StoredValue {
@@ -94,18 +95,18 @@ impl StoredValue {
 
 impl OfferedValue {
     /// Creates a value for which nothing is reserved yet.
-    pub(super) fn new(bytes: &[u8], room: &Arc<MemoryLimit>) -> Self {
+    pub(super) fn new(bytes: &[u8], memory_limit: &Arc<MemoryLimit>) -> Self {
         Self {
             bytes: bytes.into(),
-            share: MemoryShare::new(room),
+            share: MemoryShare::new(memory_limit),
         }
     }
 
     /// Stores the value for a key of this size; `None` if the memory limit is reached.
     pub(super) fn stored(mut self, key_size_bytes: usize) -> Option<Arc<StoredValue>> {
         let size_bytes = record_size_bytes(key_size_bytes, self.bytes.len());
-        let has_room = self.share.resize(size_bytes);
-        has_room.then(|| Arc::new(self.into_stored()))
+        let has_capacity = self.share.resize(size_bytes);
+        has_capacity.then(|| Arc::new(self.into_stored()))
     }
 
     /// Stores the value in place of another one, and reuses the other's share if nothing else holds
@@ -120,8 +121,8 @@ impl OfferedValue {
             return self.stored(key_size_bytes);
         };
         let size_bytes = record_size_bytes(key_size_bytes, self.bytes.len());
-        let has_room = self.share.resize_with(&mut old.share, size_bytes);
-        has_room.then(|| Arc::new(self.into_stored()))
+        let has_capacity = self.share.resize_with(&mut old.share, size_bytes);
+        has_capacity.then(|| Arc::new(self.into_stored()))
     }
 
     fn into_stored(self) -> StoredValue {
@@ -154,16 +155,16 @@ impl Condition<'_> {
 
 impl ByteTableRecords {
     /// Creates an empty table.
-    pub(super) fn new(room: Arc<MemoryLimit>) -> Self {
+    pub(super) fn new(memory_limit: Arc<MemoryLimit>) -> Self {
         Self {
             records: RwLock::default(),
-            room,
+            memory_limit,
         }
     }
 
     /// Returns the memory limit that values count toward.
-    pub(super) fn room(&self) -> &Arc<MemoryLimit> {
-        &self.room
+    pub(super) fn memory_limit(&self) -> &Arc<MemoryLimit> {
+        &self.memory_limit
     }
 
     /// Finds the values of as many of the first keys as fit into a reply.
@@ -171,7 +172,7 @@ impl ByteTableRecords {
         let mut values = Vec::new();
         // In parts, so that writers do not wait for the whole lookup.
         for part in keys.chunks(KEYS_PER_LOCK) {
-            let records = self.records();
+            let records = read(&self.records);
             for key in part {
                 let Some(value) = records.get(*key) else {
                     if !packing.take_absent() {
@@ -199,7 +200,7 @@ impl ByteTableRecords {
             scanned.is_end = true;
             return scanned;
         }
-        let records = self.records();
+        let records = read(&self.records);
         let end = range.end.map_or(Bound::Unbounded, Bound::Excluded);
         let mut found = records.range::<[u8], _>((Bound::Included(range.start), end));
         loop {
@@ -226,7 +227,7 @@ impl ByteTableRecords {
 
     /// Returns the number of records.
     pub(super) fn count(&self) -> u64 {
-        self.records().len() as u64
+        read(&self.records).len() as u64
     }
 
     /// Executes a write.
@@ -236,15 +237,14 @@ impl ByteTableRecords {
             condition,
             value,
             wants_previous,
-            room_bytes,
+            capacity_bytes,
         } = change;
         // Declared before the lock, so that the previous value is freed after the lock is released.
         let mut previous = None;
         let was_present;
         let tells_previous = wants_previous && !condition.is_told();
         {
-            let records = self.records.write();
-            let mut records = records.unwrap_or_else(PoisonError::into_inner);
+            let mut records = write(&self.records);
             let found = records.get_mut(key);
             was_present = found.is_some();
             if !condition.holds(found.as_deref().map(|found| found.bytes())) {
@@ -258,7 +258,7 @@ impl ByteTableRecords {
             match (value, found) {
                 (Some(value), Some(place)) => {
                     let size_bytes = ByteReply::size_bytes(None, place.bytes.len());
-                    let is_held = tells_previous && size_bytes > room_bytes;
+                    let is_held = tells_previous && size_bytes > capacity_bytes;
                     let value = value.stored_for(place, key.len(), is_held);
                     previous = Some(mem::replace(place, value.ok_or(Failure::Full)?));
                 }
@@ -279,17 +279,12 @@ impl ByteTableRecords {
 
     /// Adds the records of a load, if the table is empty.
     pub(super) fn take_over(&self, loaded: ByteRecords) -> Result<u64, Failure> {
-        let records = self.records.write();
-        let mut records = records.unwrap_or_else(PoisonError::into_inner);
+        let mut records = write(&self.records);
         if !records.is_empty() {
             return Err(Failure::NotEmpty);
         }
         *records = loaded;
         Ok(records.len() as u64)
-    }
-
-    fn records(&self) -> RwLockReadGuard<'_, ByteRecords> {
-        self.records.read().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

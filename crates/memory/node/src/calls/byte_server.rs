@@ -2,19 +2,20 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, RwLock};
 
+use farleaf_base::locks::{read, write};
 use farleaf_base::{OwnerWord, TableId};
 use farleaf_index::rpc::Failure;
 use farleaf_index::rpc::bytes::{
-    ByteChange, ByteCondition, ByteRange, ByteReply, ByteRequest, FoundValue, Packing, ReplyRoom,
-    SentValue,
+    ByteChange, ByteCondition, ByteRange, ByteReply, ByteRequest, FoundValue, Packing,
+    ReplyCapacity, SentValue,
 };
 
 use super::byte_records::{
     ByteTableRecords, Change, Changed, Condition, OfferedValue, PackedValue,
 };
-use super::room::MemoryLimit;
+use super::memory_limit::MemoryLimit;
 use super::transfers::{Transfer, TransferId, Transfers};
 
 /// Table, and its entry in the catalog.
@@ -32,36 +33,32 @@ pub(super) struct ServedByteTable {
 pub(super) struct ByteTables {
     tables: RwLock<BTreeMap<TableId, Arc<ServedByteTable>>>,
     transfers: Transfers,
-    room: Arc<MemoryLimit>,
+    memory_limit: Arc<MemoryLimit>,
 }
 
 impl ByteTables {
     /// Creates an empty set of tables, which share this memory limit.
-    pub(super) fn new(room: Arc<MemoryLimit>) -> Self {
+    pub(super) fn new(memory_limit: Arc<MemoryLimit>) -> Self {
         Self {
             tables: RwLock::default(),
             transfers: Transfers::default(),
-            room,
+            memory_limit,
         }
-    }
-
-    fn tables(&self) -> RwLockReadGuard<'_, BTreeMap<TableId, Arc<ServedByteTable>>> {
-        self.tables.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns a table that has been requested before.
     pub(super) fn get(&self, id: TableId) -> Option<Arc<ServedByteTable>> {
-        self.tables().get(&id).cloned()
+        read(&self.tables).get(&id).cloned()
     }
 
     /// Adds a table that the catalog has in this entry.
     pub(super) fn add(&self, id: TableId, entry: u64) -> Arc<ServedByteTable> {
-        let mut tables = self.tables.write().unwrap_or_else(PoisonError::into_inner);
+        let mut tables = write(&self.tables);
         let table = tables.entry(id).or_insert_with(|| {
             Arc::new(ServedByteTable {
                 id,
                 entry,
-                records: ByteTableRecords::new(Arc::clone(&self.room)),
+                records: ByteTableRecords::new(Arc::clone(&self.memory_limit)),
                 is_dropped: AtomicBool::new(false),
             })
         });
@@ -70,16 +67,13 @@ impl ByteTables {
 
     /// Returns all tables with their catalog entries.
     pub(super) fn all(&self) -> Vec<(TableId, u64)> {
-        let tables = self.tables();
+        let tables = read(&self.tables);
         tables.values().map(|it| (it.id, it.entry)).collect()
     }
 
     /// Removes a dropped table; returns how many records it had, if it was in this set.
     pub(super) fn forget(&self, id: TableId) -> Option<u64> {
-        let dropped = {
-            let tables = self.tables.write();
-            tables.unwrap_or_else(PoisonError::into_inner).remove(&id)
-        };
+        let dropped = { write(&self.tables).remove(&id) };
         let dropped = dropped?;
         dropped.is_dropped.store(true, Ordering::SeqCst);
         self.forget_transfers_of(id);
@@ -147,26 +141,31 @@ impl ByteRequestContext<'_> {
     fn run(&self, request: ByteRequest<'_>, bytes: &mut Vec<u8>) -> Result<(), Failure> {
         let transfers = &self.tables.transfers;
         let count = match request {
-            ByteRequest::Get { keys, room } => {
-                self.get(&keys, room, bytes);
+            ByteRequest::Get { keys, capacity } => {
+                self.get(&keys, capacity, bytes);
                 return Ok(());
             }
-            ByteRequest::Change { change, room } => return self.change(change, room, bytes),
-            ByteRequest::Scan { range, room } => {
-                self.scan(&range, room, bytes);
+            ByteRequest::Change { change, capacity } => {
+                return self.change(change, capacity, bytes);
+            }
+            ByteRequest::Scan { range, capacity } => {
+                self.scan(&range, capacity, bytes);
                 return Ok(());
             }
-            ByteRequest::Read { offset, room } => return self.read(offset, room, bytes),
+            ByteRequest::Read { offset, capacity } => return self.read(offset, capacity, bytes),
             ByteRequest::Count => self.table.records.count(),
             ByteRequest::Stage {
                 number,
                 offset,
                 whole_size_bytes,
                 part,
-            } => {
-                let sizes = (offset, whole_size_bytes);
-                transfers.stage(self.of(number), sizes, part, &self.tables.room)?
-            }
+            } => transfers.stage(
+                self.of(number),
+                offset,
+                whole_size_bytes,
+                part,
+                &self.tables.memory_limit,
+            )?,
             ByteRequest::LoadPart { number, records } => {
                 let records = records.into_iter();
                 let records = records.map(|(key, value)| Ok((key, self.offer(value)?)));
@@ -187,16 +186,16 @@ impl ByteRequestContext<'_> {
         Ok(())
     }
 
-    fn get(&self, keys: &[&[u8]], room: ReplyRoom, bytes: &mut Vec<u8>) {
-        let mut packing = Packing::new(room.size_bytes as usize);
+    fn get(&self, keys: &[&[u8]], capacity: ReplyCapacity, bytes: &mut Vec<u8>) {
+        let mut packing = Packing::new(capacity.size_bytes as usize);
         let values = self.table.records.find(keys, &mut packing);
-        self.hold(room, values.last().and_then(Option::as_ref));
+        self.hold(capacity, values.last().and_then(Option::as_ref));
         let values = values.iter().map(|value| value.as_ref().map(found));
         ByteReply::Values(values.collect()).encode(bytes);
     }
 
-    fn scan(&self, range: &ByteRange<'_>, room: ReplyRoom, bytes: &mut Vec<u8>) {
-        let mut packing = Packing::new(room.size_bytes as usize);
+    fn scan(&self, range: &ByteRange<'_>, capacity: ReplyCapacity, bytes: &mut Vec<u8>) {
+        let mut packing = Packing::new(capacity.size_bytes as usize);
         let scanned = self.table.records.scan(range, &mut packing);
         let value = |packed| {
             if range.of_keys {
@@ -206,7 +205,7 @@ impl ByteRequestContext<'_> {
             }
         };
         if !range.of_keys {
-            self.hold(room, scanned.records.last().map(|(_, value)| value));
+            self.hold(capacity, scanned.records.last().map(|(_, value)| value));
         }
         let records = scanned.records.iter();
         let records = records.map(|(key, packed)| (&**key, value(packed)));
@@ -220,7 +219,7 @@ impl ByteRequestContext<'_> {
     fn change(
         &self,
         change: ByteChange<'_>,
-        room: ReplyRoom,
+        capacity: ReplyCapacity,
         bytes: &mut Vec<u8>,
     ) -> Result<(), Failure> {
         let value = change.value.map(|value| self.offer(value)).transpose()?;
@@ -245,14 +244,14 @@ impl ByteRequestContext<'_> {
             condition,
             value,
             wants_previous: change.wants_previous,
-            room_bytes: room.size_bytes as usize,
+            capacity_bytes: capacity.size_bytes as usize,
         })?;
-        let mut packing = Packing::new(room.size_bytes as usize);
+        let mut packing = Packing::new(capacity.size_bytes as usize);
         let previous = previous.map(|value| {
             let here = packing.take(None, value.bytes().len());
             (value, here.expect("it is the first one"))
         });
-        self.hold(room, previous.as_ref());
+        self.hold(capacity, previous.as_ref());
         let reply = ByteReply::Changed {
             is_done,
             was_present,
@@ -262,8 +261,13 @@ impl ByteRequestContext<'_> {
         Ok(())
     }
 
-    fn read(&self, offset: u32, room: ReplyRoom, bytes: &mut Vec<u8>) -> Result<(), Failure> {
-        let of = self.of(room.number);
+    fn read(
+        &self,
+        offset: u32,
+        capacity: ReplyCapacity,
+        bytes: &mut Vec<u8>,
+    ) -> Result<(), Failure> {
+        let of = self.of(capacity.number);
         let Some(Transfer::Read(value)) = self.tables.transfers.find(of) else {
             return Err(Failure::Unsound);
         };
@@ -271,8 +275,8 @@ impl ByteRequestContext<'_> {
         let rest = rest.filter(|rest| !rest.is_empty());
         let rest = rest.ok_or(Failure::Unsound)?;
         // A part has a header of one word, and consists of whole words.
-        let room_bytes = ((room.size_bytes as usize).saturating_sub(8) / 8 * 8).max(8);
-        let part = &rest[..rest.len().min(room_bytes)];
+        let capacity_bytes = ((capacity.size_bytes as usize).saturating_sub(8) / 8 * 8).max(8);
+        let part = &rest[..rest.len().min(capacity_bytes)];
         if part.len() == rest.len() {
             self.tables.transfers.take(of);
         }
@@ -281,18 +285,23 @@ impl ByteRequestContext<'_> {
     }
 
     /// Holds the last value of a reply if it did not fit completely.
-    fn hold(&self, room: ReplyRoom, last: Option<&PackedValue>) {
+    fn hold(&self, capacity: ReplyCapacity, last: Option<&PackedValue>) {
         let is_cut = |(value, here): &&PackedValue| *here < value.bytes().len();
         if let Some((value, _)) = last.filter(is_cut) {
             let transfer = Transfer::Read(Arc::clone(value));
             // If the transfer is refused, the session will not read on either.
-            let _ = self.tables.transfers.add(self.of(room.number), transfer);
+            let _ = self
+                .tables
+                .transfers
+                .add(self.of(capacity.number), transfer);
         }
     }
 
     fn offer(&self, sent: SentValue<'_>) -> Result<OfferedValue, Failure> {
         match sent {
-            SentValue::Here(value) => Ok(OfferedValue::new(value, self.table.records.room())),
+            SentValue::Here(value) => {
+                Ok(OfferedValue::new(value, self.table.records.memory_limit()))
+            }
             SentValue::Staged(number) => self.tables.transfers.staged(self.of(number)),
         }
     }

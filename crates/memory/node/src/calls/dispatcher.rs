@@ -37,19 +37,21 @@ impl Task {
     /// The fabric failed.
     pub async fn answer<E: Endpoint, B: SessionFactory, W: Windows + ?Sized>(
         self,
-        (endpoint, layout, windows): (&E, &PoolLayout, &W),
+        endpoint: &E,
+        layout: &PoolLayout,
+        windows: &W,
         batch: &mut Batch,
-        (server, worker): (&TableServer, &Worker<B>),
+        server: &TableServer,
+        worker: &Worker<B>,
     ) -> Result<(), BatchError> {
         let Request { payload, reply } = self.request;
-        let way = (endpoint, layout);
         let to_caller = ToCaller {
             near: endpoint,
             windows,
             session_rings: &self.session_rings,
         };
         match server
-            .serve(way, worker, self.session_rings.owner, &payload)
+            .serve(endpoint, layout, worker, self.session_rings.owner, &payload)
             .await
         {
             Ok(answer) => self.replies.reply(&to_caller, batch, reply, &answer).await,
@@ -100,7 +102,8 @@ impl Dispatcher {
     /// then on.
     pub async fn turn<E: Endpoint, W: Windows + ?Sized>(
         &mut self,
-        (near, windows): (&E, &W),
+        near: &E,
+        windows: &W,
         batch: &mut Batch,
         give: &mut impl TaskSink,
     ) -> u64 {
@@ -112,7 +115,7 @@ impl Dispatcher {
                 if open.is_over {
                     break;
                 }
-                if !give.has_room() {
+                if !give.has_space() {
                     let passed_count = index + usize::from(taken_count > 0);
                     self.boxes.rotate_left(passed_count);
                     return count;
@@ -180,7 +183,7 @@ impl Dispatcher {
 /// Receiver of requests.
 pub trait TaskSink {
     /// Returns whether another request can be accepted.
-    fn has_room(&self) -> bool;
+    fn has_space(&self) -> bool;
     /// Accepts a request.
     fn give(&mut self, task: Task);
 }
@@ -195,7 +198,7 @@ pub struct TaskBatch {
 }
 
 impl TaskSink for TaskBatch {
-    fn has_room(&self) -> bool {
+    fn has_space(&self) -> bool {
         self.tasks.len() < self.count_max
     }
 
@@ -229,25 +232,25 @@ mod tests {
         let owners = [1, 2, 3].map(|number| {
             OwnerWord::new(SessionId::new(number).expect("one"), Incarnation::new(1))
         });
-        let rings = |chunk| rings_of(&layout, ChunkIndex(chunk), ReplyPlace::InNodeMemory);
-        let lines = [0, 1, 2].map(|chunk| CallerRings::new(rings(chunk)));
+        let rings_at = |chunk| rings_of(&layout, ChunkIndex(chunk), ReplyPlace::InNodeMemory);
+        let rings = [0, 1, 2].map(|chunk| {
+            let (requests, replies) = rings_at(chunk);
+            CallerRings::new(requests, replies)
+        });
         for (owner, chunk) in owners.into_iter().zip(0..) {
-            let session_rings = SessionRings::new(
-                &layout,
-                (owner, ReplyPlace::InNodeMemory),
-                ChunkIndex(chunk),
-            );
+            let session_rings =
+                SessionRings::new(&layout, owner, ReplyPlace::InNodeMemory, ChunkIndex(chunk));
             ring_registry.places().open.push(Arc::new(session_rings));
         }
         ring_registry.note_change();
-        let mut room: Vec<_> = (0..12).map(|_| (Batch::new(), Vec::new())).collect();
+        let mut buffers: Vec<_> = (0..12).map(|_| (Batch::new(), Vec::new())).collect();
         let mut calls = TaskSet::with_capacity(12);
-        for (number, (batch, reply)) in room.iter_mut().enumerate() {
-            let lines = &lines[number % 3];
+        for (number, (batch, reply)) in buffers.iter_mut().enumerate() {
+            let rings = &rings[number % 3];
             let endpoint = &endpoint;
             let call = async move {
-                let caller = Caller::new(endpoint, endpoint, lines);
-                caller.call(batch, b"any", (8, reply), || false).await
+                let caller = Caller::new(endpoint, endpoint, rings);
+                caller.call(batch, b"any", 8, reply, || false).await
             };
             assert!(matches!(calls.spawn(call), Ok(None)), "nobody has answered");
         }
@@ -258,8 +261,8 @@ mod tests {
                 tasks: Vec::new(),
                 count_max: 1,
             };
-            let way = (&endpoint, &WindowRegistry::default());
-            let turned = dispatcher.turn(way, &mut batch, &mut pile);
+            let windows = WindowRegistry::default();
+            let turned = dispatcher.turn(&endpoint, &windows, &mut batch, &mut pile);
             assert_eq!(block_on(turned, || 0), 1);
             served.push(pile.tasks[0].session_rings.owner);
         }

@@ -13,7 +13,7 @@ pub(super) struct MemoryLimit {
 /// Reserved part of the memory limit; released when dropped.
 #[derive(Debug)]
 pub(super) struct MemoryShare {
-    room: Arc<MemoryLimit>,
+    limit: Arc<MemoryLimit>,
     size_bytes: u64,
 }
 
@@ -51,44 +51,44 @@ impl MemoryLimit {
 
 impl MemoryShare {
     /// Creates an empty share.
-    pub(super) fn new(room: &Arc<MemoryLimit>) -> Self {
+    pub(super) fn new(limit: &Arc<MemoryLimit>) -> Self {
         Self {
-            room: Arc::clone(room),
+            limit: Arc::clone(limit),
             size_bytes: 0,
         }
     }
 
     /// Changes the share's size; returns false and changes nothing if the limit would be exceeded.
     pub(super) fn resize(&mut self, size_bytes: u64) -> bool {
-        let has_room = if let Some(more) = size_bytes.checked_sub(self.size_bytes) {
-            self.room.take(more)
+        let has_capacity = if let Some(more) = size_bytes.checked_sub(self.size_bytes) {
+            self.limit.take(more)
         } else {
-            self.room.give(self.size_bytes - size_bytes);
+            self.limit.give(self.size_bytes - size_bytes);
             true
         };
-        if has_room {
+        if has_capacity {
             self.size_bytes = size_bytes;
         }
-        has_room
+        has_capacity
     }
 
     /// Changes the share's size like [`resize`](Self::resize), and first takes over the bytes of
     /// another share of the same limit, which is empty then.
     pub(super) fn resize_with(&mut self, other: &mut Self, size_bytes: u64) -> bool {
         self.size_bytes += other.size_bytes;
-        let has_room = self.resize(size_bytes);
-        if has_room {
+        let has_capacity = self.resize(size_bytes);
+        if has_capacity {
             other.size_bytes = 0;
         } else {
             self.size_bytes -= other.size_bytes;
         }
-        has_room
+        has_capacity
     }
 }
 
 impl Drop for MemoryShare {
     fn drop(&mut self) {
-        self.room.give(self.size_bytes);
+        self.limit.give(self.size_bytes);
     }
 }
 
@@ -100,18 +100,18 @@ mod tests {
     /// change changes nothing.
     #[test]
     fn shares_add_up() {
-        let room = Arc::new(MemoryLimit::new(100));
-        let (mut one, mut other) = (MemoryShare::new(&room), MemoryShare::new(&room));
+        let limit = Arc::new(MemoryLimit::new(100));
+        let (mut one, mut other) = (MemoryShare::new(&limit), MemoryShare::new(&limit));
         assert!(one.resize(60) && other.resize(40));
-        assert!(!one.resize(61) && !room.take(1) && !room.take(u64::MAX));
+        assert!(!one.resize(61) && !limit.take(1) && !limit.take(u64::MAX));
         assert!(!one.resize_with(&mut other, 101));
         assert_eq!((one.size_bytes, other.size_bytes), (60, 40));
         assert!(one.resize_with(&mut other, 90));
-        assert_eq!((other.size_bytes, room.size_bytes()), (0, 90));
+        assert_eq!((other.size_bytes, limit.size_bytes()), (0, 90));
         drop(other);
         assert!(one.resize(10));
-        assert_eq!(room.size_bytes(), 10);
+        assert_eq!(limit.size_bytes(), 10);
         drop(one);
-        assert_eq!(room.size_bytes(), 0);
+        assert_eq!(limit.size_bytes(), 0);
     }
 }

@@ -11,7 +11,7 @@
 //! | `byte_server` | requests about tables of byte strings |
 //! | `byte_records` | the records of one of them |
 //! | `transfers` | values and loads in several parts |
-//! | `room` | memory limit of all these tables |
+//! | `memory_limit` | memory limit of all these tables |
 //! | `to_caller` | writes replies to the memory or to windows (FABRIC-10) |
 //! | [`threads`] | the spinning thread, and workers with private queues (Talos, section 3.6) |
 //!
@@ -58,15 +58,14 @@
 mod byte_records;
 mod byte_server;
 pub mod dispatcher;
+mod memory_limit;
 mod records;
 pub mod ring_assigner;
 pub mod ring_registry;
-mod room;
 pub mod server;
 pub mod threads;
-mod transfers;
-
 mod to_caller;
+mod transfers;
 
 pub use dispatcher::{Dispatcher, Task};
 pub use ring_assigner::RingAssigner;

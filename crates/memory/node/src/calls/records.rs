@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::mem;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, RwLock};
 
+use farleaf_base::locks::{read, write};
 use farleaf_index::operation::Decision;
 use farleaf_index::rpc::{Change, Failure, WordReply};
 
-use super::room::MemoryLimit;
+use super::memory_limit::MemoryLimit;
 
 /// Maximum bytes of the node's memory per record of a large table: a share of a node of the tree,
 /// half of which may be unused, and of the nodes above it.
@@ -25,35 +26,35 @@ pub(super) type Records = BTreeMap<u64, AtomicU64>;
 #[derive(Debug)]
 pub(super) struct TableRecords {
     records: RwLock<Records>,
-    room: Arc<MemoryLimit>,
+    memory_limit: Arc<MemoryLimit>,
 }
 
 impl Drop for TableRecords {
     fn drop(&mut self) {
-        let size_bytes = self.records().len() as u64 * RECORD_SIZE_BYTES;
-        self.room.give(size_bytes);
+        let size_bytes = read(&self.records).len() as u64 * RECORD_SIZE_BYTES;
+        self.memory_limit.give(size_bytes);
     }
 }
 
 impl TableRecords {
     /// Creates an empty table.
-    pub(super) fn new(room: Arc<MemoryLimit>) -> Self {
+    pub(super) fn new(memory_limit: Arc<MemoryLimit>) -> Self {
         Self {
             records: RwLock::default(),
-            room,
+            memory_limit,
         }
     }
 
     /// Returns the value of a key.
     pub(super) fn find(&self, key: u64) -> Option<u64> {
-        found(&self.records(), key)
+        found(&read(&self.records), key)
     }
 
     /// Returns the values of keys, in their order.
     pub(super) fn find_several(&self, keys: &[u64]) -> Vec<Option<u64>> {
         // In parts, so that writers do not wait for the whole lookup.
         let values = keys.chunks(KEYS_PER_LOCK).flat_map(|part| {
-            let records = self.records();
+            let records = read(&self.records);
             let values = part.iter().map(|key| found(&records, *key));
             values.collect::<Vec<_>>()
         });
@@ -62,7 +63,7 @@ impl TableRecords {
 
     /// Returns the first records from a key on, at most `count_max`.
     pub(super) fn scan(&self, from: u64, count_max: usize) -> Vec<(u64, u64)> {
-        let records = self.records();
+        let records = read(&self.records);
         let range = records.range(from..).take(count_max);
         let range = range.map(|(key, value)| (*key, value.load(Ordering::Acquire)));
         range.collect()
@@ -70,7 +71,7 @@ impl TableRecords {
 
     /// Returns the last records up to a key in descending order, at most `count_max`.
     pub(super) fn scan_reverse(&self, from: u64, count_max: usize) -> Vec<(u64, u64)> {
-        let records = self.records();
+        let records = read(&self.records);
         let range = records.range(..=from).rev().take(count_max);
         let range = range.map(|(key, value)| (*key, value.load(Ordering::Acquire)));
         range.collect()
@@ -78,7 +79,7 @@ impl TableRecords {
 
     /// Returns the number of records.
     pub(super) fn count(&self) -> u64 {
-        self.records().len() as u64
+        read(&self.records).len() as u64
     }
 
     /// Executes a write.
@@ -86,8 +87,7 @@ impl TableRecords {
         if let Some(reply) = self.change_in_place(key, change) {
             return reply;
         }
-        let records = self.records.write();
-        let mut records = records.unwrap_or_else(PoisonError::into_inner);
+        let mut records = write(&self.records);
         let entry = records.entry(key);
         // The key may have been inserted or deleted since it was looked up.
         let previous = match &entry {
@@ -100,14 +100,14 @@ impl TableRecords {
                 record.get().store(value, Ordering::Release);
             }
             (Decision::Set(value), Entry::Vacant(place)) => {
-                if !self.room.take(RECORD_SIZE_BYTES) {
+                if !self.memory_limit.take(RECORD_SIZE_BYTES) {
                     return WordReply::Failed(Failure::Full);
                 }
                 place.insert(AtomicU64::new(value));
             }
             (Decision::Remove, Entry::Occupied(record)) => {
                 record.remove();
-                self.room.give(RECORD_SIZE_BYTES);
+                self.memory_limit.give(RECORD_SIZE_BYTES);
             }
         }
         WordReply::Found(previous)
@@ -116,7 +116,7 @@ impl TableRecords {
     /// Executes a write that changes only a value, or nothing; `None` if it inserts or deletes a
     /// key.
     fn change_in_place(&self, key: u64, change: Change) -> Option<WordReply> {
-        let records = self.records();
+        let records = read(&self.records);
         let Some(record) = records.get(&key) else {
             return matches!(change.decide(None), Decision::Keep | Decision::Remove)
                 .then_some(WordReply::Found(None));
@@ -140,17 +140,12 @@ impl TableRecords {
 
     /// Adds the records of a load, if the table is empty.
     pub(super) fn take_over(&self, loaded: &mut Records) -> WordReply {
-        let records = self.records.write();
-        let mut records = records.unwrap_or_else(PoisonError::into_inner);
+        let mut records = write(&self.records);
         if !records.is_empty() {
             return WordReply::Failed(Failure::NotEmpty);
         }
         *records = mem::take(loaded);
         WordReply::Count(records.len() as u64)
-    }
-
-    fn records(&self) -> RwLockReadGuard<'_, Records> {
-        self.records.read().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -225,16 +220,16 @@ mod tests {
         let sum: u64 = records.scan(0, 10).iter().map(|(_, value)| value).sum();
         assert_eq!(sum, THREAD_COUNT * TURN_COUNT);
         assert_eq!(
-            records.room.size_bytes(),
+            records.memory_limit.size_bytes(),
             records.count() * RECORD_SIZE_BYTES
         );
     }
 
     /// Promise: records never exceed the memory limit, and a deleted record releases its share.
     #[test]
-    fn room_is_kept() {
-        let room = Arc::new(MemoryLimit::new(2 * RECORD_SIZE_BYTES));
-        let records = TableRecords::new(Arc::clone(&room));
+    fn memory_limit_holds() {
+        let memory_limit = Arc::new(MemoryLimit::new(2 * RECORD_SIZE_BYTES));
+        let records = TableRecords::new(Arc::clone(&memory_limit));
         for key in 0..2 {
             assert_eq!(
                 records.change(key, Change::Put(key)),
@@ -250,6 +245,10 @@ mod tests {
         assert_eq!(records.change(2, Change::Put(2)), WordReply::Found(None));
         assert_eq!(records.find_several(&[0, 1, 2]), [None, Some(5), Some(2)]);
         drop(records);
-        assert_eq!(room.size_bytes(), 0, "a table that is gone makes room");
+        assert_eq!(
+            memory_limit.size_bytes(),
+            0,
+            "a table that is gone releases its bytes"
+        );
     }
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{Ordering, fence};
 use farleaf_base::{Incarnation, OwnerWord, SessionId, TableId};
 use farleaf_fabric::{Batch, Endpoint, ProtocolCheck};
 use farleaf_pool::PoolError;
-use farleaf_pool::allocation::{ChunkAllocator, ChunkRange};
+use farleaf_pool::allocation::ChunkRange;
 use farleaf_pool::chunk::{ChunkPurpose, FreeLeaves};
 use farleaf_pool::layout::ChunkIndex;
 use farleaf_pool::session::{self, RINGS_REFUSED, rings_addr};
@@ -134,12 +134,8 @@ impl RingAssigner {
         maintainer: &MemoryMaintainer<E>,
         chunk: ChunkIndex,
     ) -> Result<(), PoolError> {
-        let allocator =
-            ChunkAllocator::new(&maintainer.endpoint, &maintainer.layout, maintainer.owner);
-        let range = ChunkRange {
-            first: chunk,
-            count: 1,
-        };
+        let allocator = maintainer.allocator();
+        let range = ChunkRange::one(chunk);
         let free = FreeLeaves::default();
         let given = allocator.give_back(range, ChunkPurpose::Free, TableId(0), free);
         given.await
@@ -154,20 +150,25 @@ impl RingAssigner {
         let records =
             session::read_sessions(&maintainer.endpoint, &maintainer.layout, &mut batch).await?;
         for (session, record) in records {
-            let Some((incarnation, wish)) = record.alive().zip(record.wish()) else {
+            let Some((incarnation, reply_place)) = record.alive().zip(record.reply_place()) else {
                 continue;
             };
             let owner = OwnerWord::new(session, incarnation);
             let chunk = match record.rings() {
                 // Earlier there was no free chunk; there may be one now.
-                None | Some(RINGS_REFUSED) => self.give(maintainer, (session, incarnation)).await?,
+                None | Some(RINGS_REFUSED) => self.give(maintainer, session, incarnation).await?,
                 // Assigned by an agent that has died since, or already registered.
                 Some(word) => word.checked_sub(1),
             };
-            let chunk_count = maintainer.layout.home().superblock.chunk_count;
+            let chunk_count = maintainer.layout.main_node().superblock.chunk_count;
             if let Some(number) = chunk.filter(|number| *number < chunk_count) {
-                let chunk = ChunkIndex::new(maintainer.layout.home().node, number);
-                self.put(SessionRings::new(&maintainer.layout, (owner, wish), chunk));
+                let chunk = ChunkIndex::new(maintainer.layout.main_node().node, number);
+                self.put(SessionRings::new(
+                    &maintainer.layout,
+                    owner,
+                    reply_place,
+                    chunk,
+                ));
             }
         }
         Ok(())
@@ -178,7 +179,8 @@ impl RingAssigner {
     async fn give<E: Endpoint>(
         &self,
         maintainer: &MemoryMaintainer<E>,
-        (session, incarnation): (SessionId, Incarnation),
+        session: SessionId,
+        incarnation: Incarnation,
     ) -> Result<Option<u64>, PoolError> {
         // Until the assignment is reported, the chunk would be an orphan.
         let had_orphans = self.has_orphans.replace(true);
@@ -211,8 +213,7 @@ impl RingAssigner {
         &self,
         maintainer: &MemoryMaintainer<E>,
     ) -> Result<Option<ChunkIndex>, PoolError> {
-        let allocator =
-            ChunkAllocator::new(&maintainer.endpoint, &maintainer.layout, maintainer.owner);
+        let allocator = maintainer.allocator();
         let allocator = allocator.taking_used_first();
         let claimed = allocator.claim(1, ChunkPurpose::Rings, TableId(0)).await;
         match claimed {
@@ -227,8 +228,7 @@ impl RingAssigner {
         &self,
         maintainer: &MemoryMaintainer<E>,
     ) -> Result<(), PoolError> {
-        let allocator =
-            ChunkAllocator::new(&maintainer.endpoint, &maintainer.layout, maintainer.owner);
+        let allocator = maintainer.allocator();
         for (index, chunk) in allocator.entries().await?.iter() {
             let is_rings = chunk.purpose == Some(ChunkPurpose::Rings);
             if !is_rings || chunk.owner != maintainer.owner {

@@ -1,8 +1,9 @@
 //! Registry of the sessions that have rings.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
+use farleaf_base::locks::lock;
 use farleaf_base::{OwnerWord, WordAddr};
 use farleaf_fabric::message::segment::{
     REPLY_HEAD_SIZE_WORDS, REQUEST_HEAD_SIZE_WORDS, capacity_bytes,
@@ -43,10 +44,10 @@ const _: () =
 
 /// Returns the rings of requests and replies. Requests are in a session's chunk; replies are behind
 /// them, or in the session's window, whose words count from 0.
-pub fn rings_of(layout: &PoolLayout, chunk: ChunkIndex, wish: ReplyPlace) -> (Ring, Ring) {
+pub fn rings_of(layout: &PoolLayout, chunk: ChunkIndex, reply_place: ReplyPlace) -> (Ring, Ring) {
     let start = layout.chunk_start(chunk).word_at(0);
     let requests = Ring::new(start, RING_SEGMENT_COUNT);
-    let replies = match wish {
+    let replies = match reply_place {
         ReplyPlace::InNodeMemory => start.offset(requests.word_count()),
         ReplyPlace::InWindow => WordAddr::new(start.node(), 0),
     };
@@ -59,28 +60,32 @@ pub struct SessionRings {
     /// Owner word of the session.
     pub owner: OwnerWord,
     /// Location where the session reads replies.
-    pub wish: ReplyPlace,
+    pub reply_place: ReplyPlace,
     pub(super) chunk: ChunkIndex,
-    rings: (Ring, Ring),
+    requests: Ring,
+    replies: Ring,
 }
 
 impl SessionRings {
     pub(super) fn new(
         layout: &PoolLayout,
-        (owner, wish): (OwnerWord, ReplyPlace),
+        owner: OwnerWord,
+        reply_place: ReplyPlace,
         chunk: ChunkIndex,
     ) -> Self {
+        let (requests, replies) = rings_of(layout, chunk, reply_place);
         Self {
             owner,
-            wish,
+            reply_place,
             chunk,
-            rings: rings_of(layout, chunk, wish),
+            requests,
+            replies,
         }
     }
 
     /// Returns a reader of the requests, which starts at the beginning of the ring.
     pub(super) fn mailbox(&self) -> Mailbox {
-        Mailbox::new(self.rings, KEPT_SIZE_BYTES_MAX)
+        Mailbox::new(self.requests, self.replies, KEPT_SIZE_BYTES_MAX)
     }
 }
 
@@ -102,7 +107,7 @@ pub(super) struct Places {
 
 impl RingRegistry {
     pub(super) fn places(&self) -> MutexGuard<'_, Places> {
-        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.places)
     }
 
     /// Records that the list of open sessions has changed.

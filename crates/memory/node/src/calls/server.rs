@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
+use farleaf_base::locks::{lock, read, write};
 use farleaf_base::{OwnerWord, RemoteAddr, TableId};
 use farleaf_fabric::{Batch, Endpoint};
 use farleaf_index::LayerKind;
@@ -14,8 +15,8 @@ use farleaf_pool::PoolLayout;
 use farleaf_pool::catalog::{EntryState, TableKind, live_word};
 
 use super::byte_server::{ByteTables, ServedByteTable};
+use super::memory_limit::MemoryLimit;
 use super::records::{RECORD_SIZE_BYTES, Records, TableRecords};
-use super::room::MemoryLimit;
 use crate::catalog::read_catalog;
 use crate::sweep::MemoryMaintainer;
 use crate::xstore::{LeafTable, LeafTables, SessionFactory, Worker};
@@ -47,13 +48,19 @@ pub struct TableServer {
     /// Tables in leaves that only the node changes.
     leaves: Arc<LeafTables>,
     bytes: ByteTables,
-    /// Unfinished loads, by session and load number.
     loads: Mutex<UnfinishedLoads>,
-    room: Arc<MemoryLimit>,
+    memory_limit: Arc<MemoryLimit>,
 }
 
 /// Unfinished loads. Each has its own lock, because filling or freeing it may take long.
-type UnfinishedLoads = HashMap<(OwnerWord, u64), Arc<Mutex<UnfinishedLoad>>>;
+type UnfinishedLoads = HashMap<LoadId, Arc<Mutex<UnfinishedLoad>>>;
+
+/// Identifies an unfinished load by its session and the number that the session gave it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct LoadId {
+    session: OwnerWord,
+    load: u64,
+}
 
 /// Records that a load has sent so far.
 #[derive(Debug)]
@@ -61,20 +68,20 @@ struct UnfinishedLoad {
     table: TableId,
     records: Records,
     last: Option<u64>,
-    room: Arc<MemoryLimit>,
+    memory_limit: Arc<MemoryLimit>,
 }
 
 impl TableServer {
     /// Creates a server without tables. Records may take about `size_bytes_max` bytes of memory in
     /// all.
     pub fn new(size_bytes_max: u64) -> Self {
-        let room = Arc::new(MemoryLimit::new(size_bytes_max));
+        let memory_limit = Arc::new(MemoryLimit::new(size_bytes_max));
         Self {
             tables: RwLock::default(),
             leaves: Arc::default(),
-            bytes: ByteTables::new(Arc::clone(&room)),
+            bytes: ByteTables::new(Arc::clone(&memory_limit)),
             loads: Mutex::default(),
-            room,
+            memory_limit,
         }
     }
 
@@ -90,22 +97,23 @@ impl TableServer {
     /// the client.
     pub async fn serve<E: Endpoint, B: SessionFactory>(
         &self,
-        way: (&E, &PoolLayout),
+        endpoint: &E,
+        layout: &PoolLayout,
         worker: &Worker<B>,
         session: OwnerWord,
         request: &[u8],
     ) -> Result<Vec<u8>, String> {
         if ByteRequest::is_one(request) {
-            return self.serve_bytes(way, session, request).await;
+            return self.serve_bytes(endpoint, layout, session, request).await;
         }
         let decoded = WordRequest::decode(request);
         let (id, request) = decoded.map_err(invalid_request)?;
         if let WordRequest::LoadDrop { load } = request {
             // Whether the table exists or not.
-            self.drop_load((session, load));
+            self.drop_load(LoadId { session, load });
         }
-        let reply = match self.table(way, id).await {
-            Ok(Ok(FoundTable::Own(table))) => self.execute(&table.records, (session, id), request),
+        let reply = match self.table(endpoint, layout, id).await {
+            Ok(Ok(FoundTable::Own(table))) => self.execute(&table.records, session, id, request),
             Ok(Ok(FoundTable::Leaves(table))) => worker.execute(&table, request).await?,
             Ok(Ok(FoundTable::OwnBytes(_))) => WordReply::Failed(Failure::OfOtherKind),
             Ok(Err(failure)) => WordReply::Failed(failure),
@@ -118,7 +126,8 @@ impl TableServer {
 
     async fn serve_bytes<E: Endpoint>(
         &self,
-        way: (&E, &PoolLayout),
+        endpoint: &E,
+        layout: &PoolLayout,
         session: OwnerWord,
         request: &[u8],
     ) -> Result<Vec<u8>, String> {
@@ -130,7 +139,7 @@ impl TableServer {
             self.bytes.forget_transfer(session, number);
         }
         let mut bytes = Vec::new();
-        match self.table(way, head.table).await {
+        match self.table(endpoint, layout, head.table).await {
             Ok(Ok(FoundTable::OwnBytes(table))) => {
                 self.bytes.execute(&table, session, request, &mut bytes);
             }
@@ -146,10 +155,11 @@ impl TableServer {
     /// Looks up a table, in the catalog if it is new.
     async fn table<E: Endpoint>(
         &self,
-        (endpoint, layout): (&E, &PoolLayout),
+        endpoint: &E,
+        layout: &PoolLayout,
         id: TableId,
     ) -> Result<Result<FoundTable, Failure>, PoolError> {
-        if let Some(table) = self.tables().get(&id) {
+        if let Some(table) = read(&self.tables).get(&id) {
             return Ok(Ok(FoundTable::Own(Arc::clone(table))));
         }
         if let Some(table) = self.bytes.get(id) {
@@ -178,28 +188,21 @@ impl TableServer {
             }
             _ => return Ok(Err(Failure::OfLeaves)),
         }
-        let mut tables = self.tables.write().unwrap_or_else(PoisonError::into_inner);
+        let mut tables = write(&self.tables);
         let table = tables.entry(id).or_insert_with(|| {
             Arc::new(ServedTable {
                 entry: entry.index,
-                records: TableRecords::new(Arc::clone(&self.room)),
+                records: TableRecords::new(Arc::clone(&self.memory_limit)),
             })
         });
         Ok(Ok(FoundTable::Own(Arc::clone(table))))
     }
 
-    fn tables(&self) -> RwLockReadGuard<'_, BTreeMap<TableId, Arc<ServedTable>>> {
-        self.tables.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn loads(&self) -> MutexGuard<'_, UnfinishedLoads> {
-        self.loads.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn execute(
         &self,
         records: &TableRecords,
-        (session, id): (OwnerWord, TableId),
+        session: OwnerWord,
+        id: TableId,
         request: WordRequest,
     ) -> WordReply {
         match request {
@@ -221,10 +224,10 @@ impl TableServer {
             }
             WordRequest::Count => WordReply::Count(records.count()),
             WordRequest::LoadPart { load, records } => {
-                self.take_part((session, load), id, &records)
+                self.take_part(LoadId { session, load }, id, &records)
             }
             WordRequest::LoadCommit { load, record_count } => {
-                let load = self.loads().remove(&(session, load));
+                let load = lock(&self.loads).remove(&LoadId { session, load });
                 // No other thread adds parts to it now.
                 let load = load.and_then(Arc::into_inner).map(Mutex::into_inner);
                 let load = load.map(|load| load.unwrap_or_else(PoisonError::into_inner));
@@ -240,9 +243,9 @@ impl TableServer {
         }
     }
 
-    fn take_part(&self, of: (OwnerWord, u64), table: TableId, records: &[(u64, u64)]) -> WordReply {
-        let load = self.load(of, table);
-        let mut load = load.lock().unwrap_or_else(PoisonError::into_inner);
+    fn take_part(&self, id: LoadId, table: TableId, records: &[(u64, u64)]) -> WordReply {
+        let load = self.load(id, table);
+        let mut load = lock(&load);
         let mut last = load.last;
         let ascends = records.iter().all(|(key, _)| {
             let is_next = last.is_none_or(|last| *key > last);
@@ -252,7 +255,10 @@ impl TableServer {
         if !ascends || load.table != table {
             return WordReply::Failed(Failure::Unsound);
         }
-        if !self.room.take(records.len() as u64 * RECORD_SIZE_BYTES) {
+        if !self
+            .memory_limit
+            .take(records.len() as u64 * RECORD_SIZE_BYTES)
+        {
             return WordReply::Failed(Failure::Full);
         }
         for (key, value) in records {
@@ -264,46 +270,46 @@ impl TableServer {
 
     /// Returns a load that has begun or begins now. If a session has too many, it has abandoned
     /// some without a message: the oldest one is dropped.
-    fn load(&self, of: (OwnerWord, u64), table: TableId) -> Arc<Mutex<UnfinishedLoad>> {
-        let mut loads = self.loads();
-        if let Some(load) = loads.get(&of) {
+    fn load(&self, id: LoadId, table: TableId) -> Arc<Mutex<UnfinishedLoad>> {
+        let mut loads = lock(&self.loads);
+        if let Some(load) = loads.get(&id) {
             return Arc::clone(load);
         }
-        let of_session = loads.keys().filter(|(owner, _)| *owner == of.0);
-        let oldest = of_session.clone().map(|(_, number)| *number).min();
+        let of_session = loads.keys().filter(|other| other.session == id.session);
+        let oldest = of_session.clone().copied().min_by_key(|other| other.load);
         let is_crowded = of_session.count() >= LOAD_COUNT_MAX;
         let given_up = oldest.filter(|_| is_crowded);
-        let given_up = given_up.and_then(|number| loads.remove(&(of.0, number)));
+        let given_up = given_up.and_then(|oldest| loads.remove(&oldest));
         let load = Arc::new(Mutex::new(UnfinishedLoad {
             table,
             records: Records::new(),
             last: None,
-            room: Arc::clone(&self.room),
+            memory_limit: Arc::clone(&self.memory_limit),
         }));
-        loads.insert(of, Arc::clone(&load));
+        loads.insert(id, Arc::clone(&load));
         drop(loads);
         // Freeing takes long, so it happens after the lock is released.
         drop(given_up);
         load
     }
 
-    fn drop_load(&self, of: (OwnerWord, u64)) {
-        let load = self.loads().remove(&of);
+    fn drop_load(&self, id: LoadId) {
+        let load = lock(&self.loads).remove(&id);
         drop(load);
     }
 
     /// Drops the loads of a fenced session.
     pub(super) fn drop_session(&self, session: OwnerWord) {
-        self.forget_loads(|(owner, _), _| owner == session);
+        self.forget_loads(|id, _| id.session == session);
         self.bytes.drop_session(session);
     }
 
     /// Drops loads; frees their memory after the lock is released.
-    fn forget_loads(&self, is_over: impl Fn((OwnerWord, u64), TableId) -> bool) {
+    fn forget_loads(&self, is_over: impl Fn(LoadId, TableId) -> bool) {
         let mut over = Vec::new();
-        self.loads().retain(|of, load| {
-            let table = load.lock().unwrap_or_else(PoisonError::into_inner).table;
-            let is_over = is_over(*of, table);
+        lock(&self.loads).retain(|id, load| {
+            let table = lock(load).table;
+            let is_over = is_over(*id, table);
             if is_over {
                 over.push(Arc::clone(load));
             }
@@ -317,7 +323,7 @@ impl TableServer {
         maintainer: &MemoryMaintainer<E>,
     ) -> Result<(), PoolError> {
         let known: Vec<(TableId, u64)> = {
-            let tables = self.tables();
+            let tables = read(&self.tables);
             let own = tables.iter().map(|(id, table)| (*id, table.entry));
             let leaves = self.leaves.all().into_iter();
             let leaves = leaves.map(|table| (table.id(), table.entry.index));
@@ -339,10 +345,7 @@ impl TableServer {
             }
             self.forget_loads(|_, table| table == id);
             self.leaves.forget(id);
-            let dropped = {
-                let tables = self.tables.write();
-                tables.unwrap_or_else(PoisonError::into_inner).remove(&id)
-            };
+            let dropped = { write(&self.tables).remove(&id) };
             let dropped = dropped.map(|table| table.records.count());
             if let Some(records) = dropped.or_else(|| self.bytes.forget(id)) {
                 tracing::info!(table = %id, records, "freed a dropped table's records");
@@ -363,7 +366,7 @@ fn no_catalog(error: &PoolError) -> String {
 impl Drop for UnfinishedLoad {
     fn drop(&mut self) {
         let size_bytes = self.records.len() as u64 * RECORD_SIZE_BYTES;
-        self.room.give(size_bytes);
+        self.memory_limit.give(size_bytes);
     }
 }
 

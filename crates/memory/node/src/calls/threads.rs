@@ -5,10 +5,11 @@ use std::io;
 use std::mem;
 use std::num::NonZero;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
+use farleaf_base::locks::lock;
 use farleaf_executor::block_on;
 use farleaf_fabric::mapped::{MappedEndpoint, MappedMemory};
 use farleaf_fabric::{Batch, WakeSignal, WindowRegistry};
@@ -96,11 +97,9 @@ impl CallThreads {
     pub(crate) fn start(
         memory: &Arc<MappedMemory>,
         layout: &PoolLayout,
-        (ring_registry, server, windows): (
-            Arc<RingRegistry>,
-            Arc<TableServer>,
-            Arc<WindowRegistry>,
-        ),
+        ring_registry: Arc<RingRegistry>,
+        server: Arc<TableServer>,
+        windows: Arc<WindowRegistry>,
         session_factory: &NodeSessionFactory,
         options: CallOptions,
     ) -> io::Result<Self> {
@@ -134,12 +133,7 @@ impl CallThreads {
         let builder = thread::Builder::new().name("farleaf-calls".to_owned());
         let (spin_time, session_factory) = (options.spin_time, session_factory.clone());
         let handle = builder.spawn(move || {
-            read(
-                &shared,
-                ring_registry,
-                (workers, session_factory),
-                spin_time,
-            );
+            read(&shared, ring_registry, workers, session_factory, spin_time);
         })?;
         started.threads.push(handle);
         Ok(started)
@@ -163,28 +157,25 @@ impl Drop for CallThreads {
 struct Workers(Vec<(Arc<WorkerQueue>, Thread)>);
 
 impl Workers {
-    fn with_room(&self) -> Option<&(Arc<WorkerQueue>, Thread)> {
-        let has_room =
+    fn with_space(&self) -> Option<&(Arc<WorkerQueue>, Thread)> {
+        let has_space =
             |queue: &WorkerQueue| queue.length.load(Ordering::Acquire) < QUEUE_LENGTH_MAX;
         let is_awake = |queue: &WorkerQueue| !queue.is_asleep.load(Ordering::Acquire);
         let mut running = self.0.iter().filter(|(queue, _)| is_awake(queue));
-        let running = running.find(|(queue, _)| has_room(queue));
-        running.or_else(|| self.0.iter().find(|(queue, _)| has_room(queue)))
+        let running = running.find(|(queue, _)| has_space(queue));
+        running.or_else(|| self.0.iter().find(|(queue, _)| has_space(queue)))
     }
 }
 
 impl TaskSink for Workers {
-    fn has_room(&self) -> bool {
-        self.with_room().is_some()
+    fn has_space(&self) -> bool {
+        self.with_space().is_some()
     }
 
     fn give(&mut self, task: Task) {
-        let (queue, thread) = self.with_room().expect("it was asked");
+        let (queue, thread) = self.with_space().expect("it was asked");
         queue.length.fetch_add(1, Ordering::SeqCst);
-        let tasks = queue.tasks.lock();
-        tasks
-            .unwrap_or_else(PoisonError::into_inner)
-            .push_back(task);
+        lock(&queue.tasks).push_back(task);
         if queue.is_asleep.load(Ordering::SeqCst) {
             thread.unpark();
         }
@@ -195,7 +186,8 @@ impl TaskSink for Workers {
 fn read(
     shared: &CallThreadState,
     ring_registry: Arc<RingRegistry>,
-    (workers, session_factory): (Vec<(Arc<WorkerQueue>, Thread)>, NodeSessionFactory),
+    workers: Vec<(Arc<WorkerQueue>, Thread)>,
+    session_factory: NodeSessionFactory,
     spin_time: Duration,
 ) {
     let worker = shared.worker(session_factory);
@@ -209,21 +201,26 @@ fn read(
     };
     let windows = &*shared.windows;
     windows.wake_signal().attach_current_thread();
-    let way = (&endpoint, windows);
     let mut idle = IdleBackoff::new(spin_time, windows.wake_signal());
     while !shared.stop.load(Ordering::Acquire) {
         let turned = if workers.0.is_empty() {
-            block_on(dispatcher.turn(way, &mut batch, &mut pile), || 0)
+            block_on(
+                dispatcher.turn(&endpoint, windows, &mut batch, &mut pile),
+                || 0,
+            )
         } else {
-            block_on(dispatcher.turn(way, &mut batch, &mut workers), || 0)
+            block_on(
+                dispatcher.turn(&endpoint, windows, &mut batch, &mut workers),
+                || 0,
+            )
         };
         for task in pile.tasks.drain(..) {
-            answer(shared, (&endpoint, &worker), &mut batch, task);
+            answer(shared, &endpoint, &worker, &mut batch, task);
         }
         follow(&worker);
         match turned {
             // There may be requests for which all queues are full.
-            0 if !workers.0.is_empty() && !workers.has_room() => thread::yield_now(),
+            0 if !workers.0.is_empty() && !workers.has_space() => thread::yield_now(),
             0 => idle.wait(dispatcher.is_idle()),
             _ => idle.end(),
         }
@@ -240,7 +237,7 @@ fn work(shared: &CallThreadState, queue: &WorkerQueue, session_factory: NodeSess
     while !shared.stop.load(Ordering::Acquire) {
         let task = queue.take();
         if let Some(task) = task {
-            answer(shared, (&endpoint, &worker), &mut batch, task);
+            answer(shared, &endpoint, &worker, &mut batch, task);
             queue.length.fetch_sub(1, Ordering::AcqRel);
             idle_since = Instant::now();
             answered_count += 1;
@@ -264,19 +261,25 @@ fn work(shared: &CallThreadState, queue: &WorkerQueue, session_factory: NodeSess
 
 impl WorkerQueue {
     fn take(&self) -> Option<Task> {
-        let tasks = self.tasks.lock();
-        tasks.unwrap_or_else(PoisonError::into_inner).pop_front()
+        lock(&self.tasks).pop_front()
     }
 }
 
 fn answer(
     shared: &CallThreadState,
-    (endpoint, worker): (&MappedEndpoint, &Worker<NodeSessionFactory>),
+    endpoint: &MappedEndpoint,
+    worker: &Worker<NodeSessionFactory>,
     batch: &mut Batch,
     task: Task,
 ) {
-    let way = (endpoint, &shared.layout, &*shared.windows);
-    let answered = task.answer(way, batch, (&shared.server, worker));
+    let answered = task.answer(
+        endpoint,
+        &shared.layout,
+        &*shared.windows,
+        batch,
+        &shared.server,
+        worker,
+    );
     if let Err(error) = block_on(answered, || worker.poll_completions()) {
         tracing::error!(%error, "cannot reply to a call");
     }

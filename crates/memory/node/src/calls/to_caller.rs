@@ -15,7 +15,7 @@ pub(super) struct ToCaller<'a, E, W: ?Sized> {
 
 impl<E: Endpoint, W: Windows + ?Sized> Endpoint for ToCaller<'_, E, W> {
     async fn execute(&self, batch: &mut Batch) -> Result<(), BatchError> {
-        if self.session_rings.wish == ReplyPlace::InWindow {
+        if self.session_rings.reply_place == ReplyPlace::InWindow {
             self.windows.write(self.session_rings.owner, batch);
             return Ok(());
         }

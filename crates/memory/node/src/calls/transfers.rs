@@ -1,13 +1,14 @@
 //! Values and loads that sessions send or fetch in several parts.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
+use farleaf_base::locks::lock;
 use farleaf_base::{OwnerWord, TableId};
 use farleaf_index::rpc::Failure;
 
 use super::byte_records::{ByteRecords, OfferedValue, StoredValue};
-use super::room::{MemoryLimit, MemoryShare};
+use super::memory_limit::{MemoryLimit, MemoryShare};
 
 /// Maximum number of transfers of one session. No session needs so many: the least recently used
 /// ones were abandoned without a message.
@@ -74,13 +75,9 @@ impl TransferId {
 }
 
 impl Transfers {
-    fn entries(&self) -> MutexGuard<'_, TransferEntries> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Returns the transfer with this number, if it belongs to this table.
     pub(super) fn find(&self, of: TransferId) -> Option<Transfer> {
-        let mut entries = self.entries();
+        let mut entries = lock(&self.0);
         entries.now += 1;
         let now = entries.now;
         let entry = entries.of.get_mut(&of.key());
@@ -95,7 +92,7 @@ impl Transfers {
     /// # Errors
     /// The session has stated that it does not use the number any more.
     pub(super) fn add(&self, of: TransferId, transfer: Transfer) -> Result<(), Failure> {
-        let mut entries = self.entries();
+        let mut entries = lock(&self.0);
         let (session, number) = of.key();
         let lowest_open = entries.lowest_open.get(&session);
         if lowest_open.is_some_and(|lowest| number < *lowest) {
@@ -122,7 +119,7 @@ impl Transfers {
 
     /// Removes and returns the transfer, if it belongs to this table.
     pub(super) fn take(&self, of: TransferId) -> Option<Transfer> {
-        let mut entries = self.entries();
+        let mut entries = lock(&self.0);
         let is_of_table = entries.of.get(&of.key())?.table == of.table;
         let entry = is_of_table.then(|| entries.of.remove(&of.key()));
         entry?.map(|entry| entry.transfer)
@@ -130,7 +127,7 @@ impl Transfers {
 
     /// Drops a transfer that its session has released, whatever its table.
     pub(super) fn forget(&self, session: OwnerWord, number: u64) {
-        let forgotten = self.entries().of.remove(&(session.word(), number));
+        let forgotten = lock(&self.0).of.remove(&(session.word(), number));
         drop(forgotten);
     }
 
@@ -138,7 +135,7 @@ impl Transfers {
     /// later.
     pub(super) fn forget_below(&self, session: OwnerWord, number: u64) {
         let forgotten: Vec<TransferEntry> = {
-            let mut entries = self.entries();
+            let mut entries = lock(&self.0);
             let session = session.word();
             let known = entries.lowest_open.entry(session).or_default();
             if *known >= number {
@@ -156,13 +153,13 @@ impl Transfers {
     pub(super) fn drop_session(&self, session: OwnerWord) {
         let word = session.word();
         self.forget_all(|owner, _| owner == word);
-        self.entries().lowest_open.remove(&word);
+        lock(&self.0).lowest_open.remove(&word);
     }
 
     /// Drops the transfers of a session or of a table.
     pub(super) fn forget_all(&self, is_over: impl Fn(u64, TableId) -> bool) {
         let over: Vec<TransferEntry> = {
-            let mut entries = self.entries();
+            let mut entries = lock(&self.0);
             let of = std::mem::take(&mut entries.of);
             let (over, left): (BTreeMap<_, _>, BTreeMap<_, _>) = of
                 .into_iter()
@@ -177,12 +174,13 @@ impl Transfers {
     pub(super) fn stage(
         &self,
         of: TransferId,
-        (offset, whole_size_bytes): (u32, u32),
+        offset: u32,
+        whole_size_bytes: u32,
         part: &[u8],
-        room: &Arc<MemoryLimit>,
+        limit: &Arc<MemoryLimit>,
     ) -> Result<u64, Failure> {
         if offset == 0 {
-            let mut share = MemoryShare::new(room);
+            let mut share = MemoryShare::new(limit);
             if !share.resize(whole_size_bytes.into()) {
                 return Err(Failure::Full);
             }
@@ -196,7 +194,7 @@ impl Transfers {
         let Some(Transfer::Staged(staged)) = self.find(of) else {
             return Err(Failure::Unsound);
         };
-        let mut staged = staged.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut staged = lock(&staged);
         let is_next = staged.bytes.len() == offset as usize
             && staged.whole_size_bytes == whole_size_bytes as usize;
         if !is_next {
@@ -239,7 +237,7 @@ impl Transfers {
                 load
             }
         };
-        let mut load = load.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut load = lock(&load);
         for (key, value) in records {
             let last = load.records.last_key_value();
             if last.is_some_and(|(last, _)| **last >= *key) {
@@ -267,7 +265,7 @@ impl Transfers {
     /// Returns the number of transfers.
     #[cfg(test)]
     pub(super) fn count(&self) -> usize {
-        self.entries().of.len()
+        lock(&self.0).of.len()
     }
 }
 

@@ -1,18 +1,19 @@
-//! Connection of the home's own agent to a guest.
+//! Connection of the main node's own agent to a data node.
 
 use std::mem;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use farleaf_base::locks::lock;
 use farleaf_fabric::ControlError;
 use farleaf_fabric::tcp::TcpClient;
 
 /// Time until a failed connection is retried.
 const RETRY_TIME: Duration = Duration::from_secs(1);
 
-/// Log-in of the agent at a guest, separate from the one by which the home polls the guest. A guest
-/// admits a session once per log-in, and by another log-in only when the session has no verbs in
-/// flight there any more.
+/// Log-in of the agent at a data node, separate from the one by which the main node polls the data
+/// node. A data node admits a session once per log-in, and by another log-in only when the session
+/// has no verbs in flight there any more.
 #[derive(Debug, Default)]
 pub(super) struct AgentConnection(Mutex<AgentConnectionState>);
 
@@ -20,20 +21,17 @@ pub(super) struct AgentConnection(Mutex<AgentConnectionState>);
 enum AgentConnectionState {
     #[default]
     None,
-    /// Client of the log-in. While it exists, the guest keeps what the agent has opened through it.
+    /// Client of the log-in. While it exists, the data node keeps what the agent has opened through
+    /// it.
     LoggedIn { _client: Arc<TcpClient> },
     /// The connection failed at this time, for this reason.
     Failed(Instant, String),
 }
 
 impl AgentConnection {
-    fn state(&self) -> MutexGuard<'_, AgentConnectionState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Returns the reason why the connection is not retried yet, if there is one.
     pub(super) fn retry_blocked_by(&self) -> Option<String> {
-        match &*self.state() {
+        match &*lock(&self.0) {
             AgentConnectionState::Failed(since, why) if since.elapsed() < RETRY_TIME => {
                 Some(why.clone())
             }
@@ -43,7 +41,7 @@ impl AgentConnection {
 
     /// Returns whether the connection has failed and was not reopened since.
     pub(super) fn has_failed(&self) -> bool {
-        matches!(&*self.state(), AgentConnectionState::Failed(..))
+        matches!(&*lock(&self.0), AgentConnectionState::Failed(..))
     }
 
     /// Logs in again: endpoints of the last log-in are unusable.
@@ -51,17 +49,17 @@ impl AgentConnection {
         &self,
         log_in: impl FnOnce() -> Result<TcpClient, ControlError>,
     ) -> Result<Arc<TcpClient>, ControlError> {
-        // Closes the connection, before the guest is asked to admit the session again.
-        drop(mem::take(&mut *self.state()));
+        // Closes the connection, before the data node is asked to admit the session again.
+        drop(mem::take(&mut *lock(&self.0)));
         let client = Arc::new(log_in()?);
-        *self.state() = AgentConnectionState::LoggedIn {
+        *lock(&self.0) = AgentConnectionState::LoggedIn {
             _client: Arc::clone(&client),
         };
         Ok(client)
     }
 
-    /// Closes a connection that failed although the guest is alive.
+    /// Closes a connection that failed although the data node is alive.
     pub(super) fn fail(&self, why: &str) {
-        *self.state() = AgentConnectionState::Failed(Instant::now(), why.to_owned());
+        *lock(&self.0) = AgentConnectionState::Failed(Instant::now(), why.to_owned());
     }
 }

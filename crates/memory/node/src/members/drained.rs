@@ -3,7 +3,6 @@
 use farleaf_base::{NodeId, SequenceNumber};
 use farleaf_fabric::{Batch, Endpoint};
 use farleaf_pool::PoolError;
-use farleaf_pool::allocation::ChunkAllocator;
 use farleaf_pool::members::{Member, MemberState, MemberStatus, write_member};
 
 use crate::sweep::MemoryMaintainer;
@@ -12,8 +11,8 @@ use crate::sweep::MemoryMaintainer;
 /// session must publish. If a drain is canceled and started again, the node is treated as a new
 /// case: a session that saw the state in between may be about to claim a chunk there.
 ///
-/// The home's agent owns this state and checks it at every tick. It is lost with the agent: the
-/// next one begins again, and waits a little longer.
+/// The main node's agent owns this state and checks it at every tick. It is lost with the agent:
+/// the next one begins again, and waits a little longer.
 #[derive(Debug, Default)]
 pub struct Draining {
     since: Vec<(NodeId, MemberStatus, SequenceNumber)>,
@@ -56,8 +55,7 @@ impl Draining {
             if maintainer.published_by_all().await? < since {
                 continue;
             }
-            let allocator =
-                ChunkAllocator::new(&maintainer.endpoint, &maintainer.layout, maintainer.owner);
+            let allocator = maintainer.allocator();
             if allocator.entries().await?.used_count(node) > 0 {
                 continue;
             }

@@ -1,30 +1,24 @@
 //! Fencing of sessions, on a thread of its own.
 //!
-//! A session is fenced when all guests have barred it. A guest that hangs delays that until it is
-//! lost. The listener must answer other requests, so it does not wait: it replies that the fencing
-//! is in progress, and the caller asks again.
+//! A session is fenced when all data nodes have barred it. A data node that hangs delays that until
+//! it is lost. The listener must answer other requests, so it does not wait: it replies that the
+//! fencing is in progress, and the caller asks again.
 
 use std::collections::BTreeSet;
 use std::io;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use farleaf_base::OwnerWord;
+use farleaf_base::locks::lock;
 use farleaf_fabric::SessionService;
 
-use super::PoolHome;
-use crate::shm::SharedSessions;
+use super::PoolMainNode;
+use crate::sessions::SharedSessions;
 
 /// Sessions that are being fenced, as owner words.
-#[derive(Clone, Debug, Default)]
-struct PendingFencings(Arc<Mutex<BTreeSet<u64>>>);
-
-impl PendingFencings {
-    fn words(&self) -> MutexGuard<'_, BTreeSet<u64>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
+type PendingFencings = Arc<Mutex<BTreeSet<u64>>>;
 
 /// Thread that fences sessions one after the other. When dropped, it finishes all of them first.
 #[derive(Debug)]
@@ -36,12 +30,15 @@ pub(crate) struct FencingThread {
 }
 
 impl FencingThread {
-    pub(crate) fn start(home: Arc<PoolHome>, sessions: SharedSessions) -> io::Result<Self> {
+    pub(crate) fn start(
+        main_node: Arc<PoolMainNode>,
+        sessions: SharedSessions,
+    ) -> io::Result<Self> {
         let (owners, asked) = channel();
         let under_way = PendingFencings::default();
         let known = under_way.clone();
         let thread = std::thread::Builder::new().name("farleaf-fencing".to_owned());
-        let thread = thread.spawn(move || run(&home, sessions, &asked, &known))?;
+        let thread = thread.spawn(move || run(&main_node, sessions, &asked, &known))?;
         Ok(Self {
             under_way,
             owners: Some(owners),
@@ -51,7 +48,7 @@ impl FencingThread {
 
     /// Starts to fence a session. The session's gate on this node must already be closed.
     pub(crate) fn begin(&self, owner: OwnerWord) {
-        self.under_way.words().insert(owner.word());
+        lock(&self.under_way).insert(owner.word());
         if let Some(owners) = &self.owners {
             // The thread receives until this is dropped, unless it panicked; then the session stays
             // alive, and its locks stay held.
@@ -61,20 +58,20 @@ impl FencingThread {
 
     /// Returns whether the fencing of a session is in progress.
     pub(crate) fn is_under_way(&self, owner: OwnerWord) -> bool {
-        self.under_way.words().contains(&owner.word())
+        lock(&self.under_way).contains(&owner.word())
     }
 }
 
 fn run(
-    home: &PoolHome,
+    main_node: &PoolMainNode,
     mut sessions: SharedSessions,
     asked: &Receiver<OwnerWord>,
     under_way: &PendingFencings,
 ) {
     for owner in asked {
-        home.fence_everywhere(owner, || sessions.fence(owner));
+        main_node.fence_everywhere(owner, || sessions.fence(owner));
         // Its block says "fenced" by now.
-        under_way.words().remove(&owner.word());
+        lock(under_way).remove(&owner.word());
     }
 }
 

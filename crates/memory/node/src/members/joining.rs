@@ -1,7 +1,8 @@
-//! Joining: how the home admits guests.
+//! Joining: how the main node admits data nodes.
 
 use std::sync::Arc;
 
+use farleaf_base::locks::lock;
 use farleaf_base::{NodeId, OwnerWord};
 use farleaf_executor::block_on;
 use farleaf_fabric::tcp::{JoinRequest, Joined, TcpClient};
@@ -10,13 +11,12 @@ use farleaf_pool::members::{MEMBER_ADDRESS_SIZE_BYTES_MAX, Member};
 use farleaf_pool::session::read_sessions;
 use farleaf_pool::{NodeLayout, Superblock};
 
-use super::PoolHome;
-use super::home::lock;
-use super::watch::GuestLink;
+use super::PoolMainNode;
+use super::watch::DataNodeLink;
 
-/// Error for guests of a home that clients reach by a derived key.
-const NO_PASSES: &str = "the pool's home node is served with a key derived from the secret; the \
-    home of a pool of several nodes requires the secret itself";
+/// Error for data nodes of a main node that clients reach by a derived key.
+const NO_PASSES: &str = "the pool's main node is served with a key derived from the secret; the \
+    main node of a pool of several nodes requires the secret itself";
 
 /// State of a join.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ pub(super) enum JoinState {
     Failed(String),
 }
 
-impl PoolHome {
+impl PoolMainNode {
     /// Handles a join request in the listener.
     pub(crate) fn join(&self, request: &JoinRequest) -> Result<Joined, String> {
         let size = request.address.len();
@@ -115,7 +115,7 @@ impl PoolHome {
             return Err(NO_PASSES.to_owned());
         }
         let client = TcpClient::connect(&request.address, &self.connect_options());
-        let client = client.map_err(|error| format!("the home node cannot reach it: {error}"))?;
+        let client = client.map_err(|error| format!("the main node cannot reach it: {error}"))?;
         let superblock = read_superblock(&client)?;
         let is_it = superblock.memory_id == request.memory_id;
         if !is_it || superblock.size_bytes != request.size_bytes {
@@ -145,7 +145,7 @@ impl PoolHome {
             layout: NodeLayout { node, superblock },
             address: request.address.clone(),
         };
-        let link = Arc::new(GuestLink::new(client));
+        let link = Arc::new(DataNodeLink::new(client));
         // In this order: notifications first, then the sessions fenced before.
         self.link_newcomer(node, &link);
         let barred = self.bar_fenced(&link);
@@ -155,7 +155,7 @@ impl PoolHome {
     }
 
     /// Bars sessions at a newcomer that were fenced before it was linked.
-    fn bar_fenced(&self, link: &GuestLink) -> Result<(), String> {
+    fn bar_fenced(&self, link: &DataNodeLink) -> Result<(), String> {
         let fenced = self.with_endpoint(|endpoint| {
             let mut batch = Batch::new();
             let records = read_sessions(endpoint, &self.layout, &mut batch);
@@ -174,14 +174,14 @@ impl PoolHome {
     }
 }
 
-/// Returns the error for a node whose words are changed in another way than the home's: a session
-/// has one kind of connection to all nodes.
+/// Returns the error for a node whose words are changed in another way than the main node's: a
+/// session has one kind of connection to all nodes.
 fn of_two_kinds(is_by_verbs: bool) -> &'static str {
     if is_by_verbs {
-        "the node's memory is served by an RDMA device, but that of the pool's home node by TCP; \
+        "the node's memory is served by an RDMA device, but that of the pool's main node by TCP; \
          start all nodes with --verbs, or none"
     } else {
-        "the node's memory is served by TCP, but that of the pool's home node by an RDMA device; \
+        "the node's memory is served by TCP, but that of the pool's main node by an RDMA device; \
          start all nodes with --verbs, or none"
     }
 }

@@ -1,8 +1,9 @@
-//! The home's side of membership; `joining` admits guests.
+//! The main node's side of membership; `joining` admits data nodes.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
+use farleaf_base::locks::lock;
 use farleaf_base::{NodeId, OwnerWord};
 use farleaf_executor::block_on;
 use farleaf_fabric::network::{NodeAccess, NodeDirectory};
@@ -11,54 +12,51 @@ use farleaf_fabric::{Batch, BatchError, Control, ControlError, Endpoint};
 use farleaf_pool::PoolLayout;
 use farleaf_pool::members::{Member, MemberState, write_member};
 
-use super::HomeOptions;
+use super::MainNodeOptions;
 use super::joining::{JoinState, check_memory};
-use super::watch::GuestLink;
+use super::watch::DataNodeLink;
 use crate::endpoint::NodeEndpoint;
 
-/// Reason that is logged when a connection of the home's agent failed.
-const AGENT_CONNECTION_FAILED: &str = "the connection of the home node's agent to the node failed, \
-    although the node replies to the home node; the connection is retried";
+/// Reason that is logged when a connection of the main node's agent failed.
+const AGENT_CONNECTION_FAILED: &str = "the connection of the main node's agent to the node failed, \
+    although the node replies to the main node; the connection is retried";
 
 /// Error of a drain when retraining is disabled.
-const RETRAINING_DISABLED: &str = "the pool's home node is served with --retrain-threads 0, so \
+const RETRAINING_DISABLED: &str = "the pool's main node is served with --retrain-threads 0, so \
     leaves cannot be moved to other nodes; serve it with --retrain-threads 1 to drain nodes";
 
-/// The home's state for the other nodes, and its connections to them.
+/// The main node's state for the other nodes, and its connections to them.
 #[derive(Debug)]
-pub(crate) struct PoolHome {
+pub(crate) struct PoolMainNode {
     pub(super) layout: PoolLayout,
-    /// Endpoint to the home's memory. Locked by every change of the member table, and while a guest
-    /// is declared lost.
+    /// Endpoint to the main node's memory. Locked by every change of the member table, and while a
+    /// data node is declared lost.
     endpoint: Mutex<NodeEndpoint>,
-    pub(super) options: HomeOptions,
-    /// Whether the home retrains tables, and so can drain nodes.
+    pub(super) options: MainNodeOptions,
+    /// Whether the main node retrains tables, and so can drain nodes.
     moves_leaves: bool,
-    /// Session of the agent, and the key that signs passes, known once the home listens.
+    /// Session of the agent, and the key that signs passes, known once the main node listens.
     agent: OwnerWord,
     pass_key: Mutex<Option<PassKey>>,
-    /// Links to all guests whose entries say that they are active or draining.
-    links: Mutex<BTreeMap<NodeId, Arc<GuestLink>>>,
-    /// Locked while a session is fenced: from reading the list of guests until the session's block
-    /// says "fenced".
+    /// Links to all data nodes whose entries say that they are active or draining.
+    links: Mutex<BTreeMap<NodeId, Arc<DataNodeLink>>>,
+    /// Locked while a session is fenced: from reading the list of data nodes until the session's
+    /// block says "fenced".
     fencing: Mutex<()>,
     /// Joining nodes, by the identities of their memories.
     pub(super) joining: Mutex<BTreeMap<u64, JoinState>>,
 }
 
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl PoolHome {
-    /// Writes the home's own entry, by which clients see that the pool may have several nodes.
+impl PoolMainNode {
+    /// Writes the main node's own entry, by which clients see that the pool may have several nodes.
     pub(crate) fn new(
         layout: PoolLayout,
         endpoint: NodeEndpoint,
-        (options, moves_leaves): (HomeOptions, bool),
+        options: MainNodeOptions,
+        moves_leaves: bool,
         agent: OwnerWord,
     ) -> Result<Arc<Self>, BatchError> {
-        let home = Arc::new(Self {
+        let main_node = Arc::new(Self {
             endpoint: Mutex::new(endpoint),
             options,
             moves_leaves,
@@ -70,11 +68,11 @@ impl PoolHome {
             layout,
         });
         let own = Member {
-            layout: *home.layout.home(),
-            address: home.options.address.clone(),
+            layout: *main_node.layout.main_node(),
+            address: main_node.options.address.clone(),
         };
-        home.write(own, MemberState::Active)?;
-        Ok(home)
+        main_node.write(own, MemberState::Active)?;
+        Ok(main_node)
     }
 
     /// Writes a member's entry and advances the sequence number, so that every process reads the
@@ -103,7 +101,7 @@ impl PoolHome {
         block_on(endpoint.execute(&mut batch), endpoint.completions())
     }
 
-    /// Runs work on the home's own memory.
+    /// Runs work on the main node's own memory.
     pub(super) fn with_endpoint<R>(&self, work: impl FnOnce(&NodeEndpoint) -> R) -> R {
         work(&lock(&self.endpoint))
     }
@@ -113,7 +111,7 @@ impl PoolHome {
         *lock(&self.pass_key) = key;
     }
 
-    /// Returns the options for the home's connections to guests.
+    /// Returns the options for the main node's connections to data nodes.
     pub(super) fn connect_options(&self) -> TcpConnectOptions {
         TcpConnectOptions {
             answer_time_max: self.options.lost_after,
@@ -121,7 +119,7 @@ impl PoolHome {
         }
     }
 
-    /// Logs in at a guest for one of the home's sessions.
+    /// Logs in at a data node for one of the main node's sessions.
     fn log_in(&self, member: &Member, owner: OwnerWord) -> Result<TcpClient, ControlError> {
         let client = TcpClient::connect(&member.address, &self.connect_options())?;
         check_memory(&client, member)?;
@@ -130,7 +128,7 @@ impl PoolHome {
         Ok(client.with_pass(owner, pass))
     }
 
-    /// Returns the connection to a guest for a session of the home other than its agent's.
+    /// Returns the connection to a data node for a session of the main node other than its agent's.
     pub(crate) fn connection_for(&self, owner: OwnerWord, node: NodeId) -> NodeAccess {
         if self.is_lost(node) {
             return NodeAccess::Lost;
@@ -145,7 +143,7 @@ impl PoolHome {
         }
     }
 
-    /// Polls a guest; returns whether it is lost.
+    /// Polls a data node; returns whether it is lost.
     pub(crate) fn has_lost(&self, node: NodeId) -> bool {
         if let Some(link) = self.link(node)
             && let Err(error) = link.ask(node)
@@ -155,29 +153,33 @@ impl PoolHome {
         self.is_lost(node)
     }
 
-    /// Returns whether the pool has passes, without which guests admit no session.
+    /// Returns whether the pool has passes, without which data nodes admit no session.
     pub(super) fn has_passes(&self) -> bool {
         lock(&self.pass_key).is_some()
     }
 
-    fn link(&self, node: NodeId) -> Option<Arc<GuestLink>> {
+    fn link(&self, node: NodeId) -> Option<Arc<DataNodeLink>> {
         lock(&self.links).get(&node).map(Arc::clone)
     }
 
-    fn is_linked(&self, node: NodeId, link: &Arc<GuestLink>) -> bool {
+    fn is_linked(&self, node: NodeId, link: &Arc<DataNodeLink>) -> bool {
         let linked = self.link(node);
         linked.is_some_and(|linked| Arc::ptr_eq(&linked, link))
     }
 
-    /// Adds a newcomer to the guests that are notified of every fenced session. All sessions whose
-    /// fencing began before are fenced when this returns.
-    pub(super) fn link_newcomer(&self, node: NodeId, link: &Arc<GuestLink>) {
+    /// Adds a newcomer to the data nodes that are notified of every fenced session. All sessions
+    /// whose fencing began before are fenced when this returns.
+    pub(super) fn link_newcomer(&self, node: NodeId, link: &Arc<DataNodeLink>) {
         let _none_is_being_fenced = lock(&self.fencing);
         lock(&self.links).insert(node, Arc::clone(link));
     }
 
     /// Writes the entry of a newcomer, unless its link has failed in the meantime.
-    pub(super) fn write_entry(&self, member: Member, link: &Arc<GuestLink>) -> Result<(), String> {
+    pub(super) fn write_entry(
+        &self,
+        member: Member,
+        link: &Arc<DataNodeLink>,
+    ) -> Result<(), String> {
         let endpoint = lock(&self.endpoint);
         if !self.is_linked(member.layout.node, link) {
             return Err("the node disconnected or timed out while it joined".to_owned());
@@ -187,7 +189,7 @@ impl PoolHome {
     }
 
     /// Removes a newcomer that failed to join.
-    pub(super) fn remove_newcomer(&self, node: NodeId, link: &Arc<GuestLink>) {
+    pub(super) fn remove_newcomer(&self, node: NodeId, link: &Arc<DataNodeLink>) {
         let _endpoint = lock(&self.endpoint);
         if self.is_linked(node, link) {
             lock(&self.links).remove(&node);
@@ -195,7 +197,7 @@ impl PoolHome {
     }
 
     /// Returns the current links. Requests over them take time, and must not hold a lock.
-    pub(super) fn linked(&self) -> Vec<(NodeId, Arc<GuestLink>)> {
+    pub(super) fn linked(&self) -> Vec<(NodeId, Arc<DataNodeLink>)> {
         let links = lock(&self.links);
         let links = links.iter();
         links
@@ -203,21 +205,21 @@ impl PoolHome {
             .collect()
     }
 
-    /// Declares the guest of this link lost, if the link is still current: its number may belong to
-    /// another node by now.
-    pub(super) fn declare_link_lost(&self, node: NodeId, link: &Arc<GuestLink>, why: &str) {
+    /// Declares the data node of this link lost, if the link is still current: its number may
+    /// belong to another node by now.
+    pub(super) fn declare_link_lost(&self, node: NodeId, link: &Arc<DataNodeLink>, why: &str) {
         let endpoint = lock(&self.endpoint);
         if self.is_linked(node, link) {
             self.declare_lost_by(&endpoint, node, why);
         }
     }
 
-    /// Declares a guest lost.
+    /// Declares a data node lost.
     pub(super) fn declare_lost(&self, node: NodeId, why: &str) {
         self.declare_lost_by(&lock(&self.endpoint), node, why);
     }
 
-    /// Declares a guest lost and removes its link when the entry says so. Nodes without a link
+    /// Declares a data node lost and removes its link when the entry says so. Nodes without a link
     /// cannot be declared lost. A newcomer without an entry yet gets none.
     fn declare_lost_by(&self, endpoint: &NodeEndpoint, node: NodeId, why: &str) {
         let members = self.layout.members();
@@ -237,7 +239,7 @@ impl PoolHome {
                     );
                     let written = self.write_by(endpoint, member.clone(), MemberState::Lost);
                     if let Err(error) = written {
-                        // The guest is polled again, and found lost again.
+                        // The data node is polled again, and found lost again.
                         tracing::error!(node = node.0, %error, "cannot record the loss; retrying");
                         return;
                     }
@@ -250,8 +252,8 @@ impl PoolHome {
         }
     }
 
-    /// Fences a session on all guests, and calls `fence` when no verb of it can take effect there
-    /// any more.
+    /// Fences a session on all data nodes, and calls `fence` when no verb of it can take effect
+    /// there any more.
     pub(crate) fn fence_everywhere(&self, owner: OwnerWord, fence: impl FnOnce()) {
         let _no_newcomer_is_linked = lock(&self.fencing);
         for (node, link) in self.linked() {
@@ -262,7 +264,7 @@ impl PoolHome {
         fence();
     }
 
-    /// Calls `fence` at once if there are no guests to notify; returns false if there are.
+    /// Calls `fence` at once if there are no data nodes to notify; returns false if there are.
     pub(crate) fn fence_if_alone(&self, fence: impl FnOnce()) -> bool {
         // The lock prevents that a newcomer is linked in the meantime.
         let links = lock(&self.links);
@@ -280,8 +282,8 @@ impl PoolHome {
         let (Some(member), Some(now)) = (members.get(node), member_status.state()) else {
             return Err(format!("the pool has no node {}", node.0));
         };
-        if node == self.layout.home().node {
-            return Err("this is the pool's home node, which cannot leave the pool".to_owned());
+        if node == self.layout.main_node().node {
+            return Err("this is the pool's main node, which cannot leave the pool".to_owned());
         }
         let wanted = MemberState::from_word(state);
         match (now, wanted) {
@@ -324,7 +326,7 @@ impl PoolHome {
         self.layout.superblock.memory_id
     }
 
-    /// Returns whether the agent's connection to a live guest is broken.
+    /// Returns whether the agent's connection to a live data node is broken.
     pub(crate) fn is_agent_connection_broken(&self, is_open: impl Fn(NodeId) -> bool) -> bool {
         let linked = self.linked();
         let mut broken = linked.iter().filter(|(_, link)| link.agent.has_failed());
@@ -332,8 +334,8 @@ impl PoolHome {
     }
 }
 
-/// Connections of the home's own agent.
-impl NodeDirectory for PoolHome {
+/// Connections of the main node's own agent.
+impl NodeDirectory for PoolMainNode {
     fn find(&self, node: NodeId) -> NodeAccess {
         if self.is_lost(node) {
             return NodeAccess::Lost;

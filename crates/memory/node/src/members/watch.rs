@@ -1,4 +1,4 @@
-//! Threads by which the home admits nodes and detects their loss.
+//! Threads by which the main node admits nodes and detects their loss.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,24 +10,24 @@ use farleaf_base::NodeId;
 use farleaf_fabric::ControlError;
 use farleaf_fabric::tcp::TcpClient;
 
-use super::PoolHome;
+use super::PoolMainNode;
 use super::agent_connection::AgentConnection;
 
-/// Interval of polls of each guest, and of attempts to admit waiting nodes.
+/// Interval of polls of each data node, and of attempts to admit waiting nodes.
 const TICK: Duration = Duration::from_millis(100);
 
-/// The home's connection to a guest, and the answers received over it.
+/// The main node's connection to a data node, and the answers received over it.
 #[derive(Debug)]
-pub(super) struct GuestLink {
+pub(super) struct DataNodeLink {
     pub(super) client: Arc<TcpClient>,
-    /// Separate connection of the home's agent.
+    /// Separate connection of the main node's agent.
     pub(super) agent: AgentConnection,
     answered_count: AtomicU64,
     /// Whether a poll is in progress.
     is_asked: AtomicBool,
 }
 
-impl GuestLink {
+impl DataNodeLink {
     pub(super) fn new(client: TcpClient) -> Self {
         Self {
             client: Arc::new(client),
@@ -37,40 +37,40 @@ impl GuestLink {
         }
     }
 
-    /// Returns the number of polls that the guest has answered.
+    /// Returns the number of polls that the data node has answered.
     pub(super) fn answered_count(&self) -> u64 {
         self.answered_count.load(Ordering::Acquire)
     }
 
-    /// Polls the guest, and waits for the answer until the time limit.
+    /// Polls the data node, and waits for the answer until the time limit.
     pub(super) fn ask(&self, node: NodeId) -> Result<(), ControlError> {
         self.client.member(node)?;
         self.answered_count.fetch_add(1, Ordering::AcqRel);
         Ok(())
     }
 
-    /// Polls the guest, and declares it lost if it does not answer.
-    fn ask_for(self: &Arc<Self>, node: NodeId, home: &Weak<PoolHome>) {
+    /// Polls the data node, and declares it lost if it does not answer.
+    fn ask_for(self: &Arc<Self>, node: NodeId, main_node: &Weak<PoolMainNode>) {
         if let Err(error) = self.ask(node)
-            && let Some(home) = home.upgrade()
+            && let Some(main_node) = main_node.upgrade()
         {
-            home.declare_link_lost(node, self, &error.to_string());
+            main_node.declare_link_lost(node, self, &error.to_string());
         }
         self.is_asked.store(false, Ordering::Release);
     }
 }
 
-/// Polls all guests whose last poll has ended. Each poll has its own thread: a guest that does not
-/// answer must not delay the detection of other losses.
-fn ask_all(home: &Arc<PoolHome>) {
-    for (node, link) in home.linked() {
+/// Polls all data nodes whose last poll has ended. Each poll has its own thread: a data node that
+/// does not answer must not delay the detection of other losses.
+fn ask_all(main_node: &Arc<PoolMainNode>) {
+    for (node, link) in main_node.linked() {
         if link.is_asked.swap(true, Ordering::AcqRel) {
             continue;
         }
-        // The thread waits only for the guest, and does not keep the home alive.
-        let (asked, home) = (Arc::clone(&link), Arc::downgrade(home));
+        // The thread waits only for the data node, and does not keep the main node alive.
+        let (asked, main_node) = (Arc::clone(&link), Arc::downgrade(main_node));
         let thread = Builder::new().name("farleaf-ask".to_owned());
-        if let Err(error) = thread.spawn(move || asked.ask_for(node, &home)) {
+        if let Err(error) = thread.spawn(move || asked.ask_for(node, &main_node)) {
             tracing::error!(node = node.0, %error, "cannot poll a node; retrying");
             link.is_asked.store(false, Ordering::Release);
         }
@@ -85,27 +85,29 @@ pub(crate) struct MemberThreads {
 }
 
 impl MemberThreads {
-    pub(crate) fn start(home: &Arc<PoolHome>) -> io::Result<Self> {
+    pub(crate) fn start(main_node: &Arc<PoolMainNode>) -> io::Result<Self> {
         let mut started = Self {
             stop: Arc::default(),
             threads: Vec::new(),
         };
         // A joining node may not answer either, so it has its own thread.
-        started.repeat("farleaf-joining", home, |home| home.admit_waiting())?;
-        started.repeat("farleaf-members", home, ask_all)?;
+        started.repeat("farleaf-joining", main_node, |main_node| {
+            main_node.admit_waiting();
+        })?;
+        started.repeat("farleaf-members", main_node, ask_all)?;
         Ok(started)
     }
 
     fn repeat(
         &mut self,
         name: &str,
-        home: &Arc<PoolHome>,
-        work: impl Fn(&Arc<PoolHome>) + Send + 'static,
+        main_node: &Arc<PoolMainNode>,
+        work: impl Fn(&Arc<PoolMainNode>) + Send + 'static,
     ) -> io::Result<()> {
-        let (home, told) = (Arc::clone(home), Arc::clone(&self.stop));
+        let (main_node, stop_requested) = (Arc::clone(main_node), Arc::clone(&self.stop));
         let thread = Builder::new().name(name.to_owned()).spawn(move || {
-            while !told.load(Ordering::Relaxed) {
-                work(&home);
+            while !stop_requested.load(Ordering::Relaxed) {
+                work(&main_node);
                 std::thread::sleep(TICK);
             }
         })?;

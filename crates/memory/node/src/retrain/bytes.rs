@@ -1,5 +1,5 @@
 //! Tables of byte strings: trains models over pages where they are, and merges pages that deletes
-//! have emptied (see `farleaf_byte_index::retrain`).
+//! have emptied (see `farleaf_index::strings::retrain`).
 
 use core::cell::Cell;
 use core::mem::take;
@@ -7,23 +7,23 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use farleaf_base::{RemoteAddr, TableId};
-use farleaf_byte_index::ByteIndexError;
-use farleaf_byte_index::retrain::{
-    ByteTableView, DueWork, InstalledRoot, RetrainRanges, RetrainResult, count_late,
-};
-use farleaf_byte_index::snapshot::Contents;
-use farleaf_fabric::{CountedBatch, Endpoint, OperationKind};
+use farleaf_fabric::Endpoint;
 use farleaf_index::IndexError;
 use farleaf_index::load::finish_root;
+use farleaf_index::strings::ByteIndexError;
+use farleaf_index::strings::retrain::{
+    ByteTableView, DueWork, InstalledRoot, RetrainRanges, RetrainResult, count_late,
+};
 use farleaf_leaf::strings::PageImage;
 use farleaf_leaf::strings::format::PageAccess;
-use farleaf_pool::allocation::{ChunkAllocator, ChunkTable};
+use farleaf_pool::allocation::ChunkTable;
 use farleaf_pool::catalog::CatalogEntry;
 use farleaf_pool::chunk::ChunkPurpose;
-use farleaf_pool::members::MemberState;
+use farleaf_pool::layout::ChunkIndex;
 
 use super::Retrainer;
 use super::garbage::OldSynonymTables;
+use super::look::is_shared;
 use super::policy::{ModelChanges, ModelShape};
 use crate::sweep::MemoryMaintainer;
 use crate::wait_limit::WaitLimit;
@@ -47,14 +47,22 @@ impl Retrainer {
         maintainer: &MemoryMaintainer<E>,
         entry: &CatalogEntry,
         wait_limit: &WaitLimit<'_>,
-        looks: (bool, bool),
+        is_scan_due: bool,
+        is_own_look: bool,
     ) -> Result<bool, IndexError> {
         let id = entry.record.id;
         let Some(access) = maintainer.page_access(entry) else {
             return Ok(false);
         };
-        let looked = Box::pin(self.retrain_bytes(maintainer, (entry, access), wait_limit, looks));
-        match looked.await {
+        let retrained = Box::pin(self.retrain_bytes(
+            maintainer,
+            entry,
+            access,
+            wait_limit,
+            is_scan_due,
+            is_own_look,
+        ));
+        match retrained.await {
             Ok(is_more_due) => Ok(is_more_due),
             Err(error) if error.is_full() => {
                 // Pages that were retired before the pool was full are found again.
@@ -78,9 +86,11 @@ impl Retrainer {
     async fn retrain_bytes<E: Endpoint>(
         &self,
         maintainer: &MemoryMaintainer<E>,
-        (entry, access): (&CatalogEntry, PageAccess<'_, E>),
+        entry: &CatalogEntry,
+        access: PageAccess<'_, E>,
         wait_limit: &WaitLimit<'_>,
-        (is_scan_due, is_own_look): (bool, bool),
+        is_scan_due: bool,
+        is_own_look: bool,
     ) -> Result<bool, ByteIndexError> {
         let id = entry.record.id;
         let broken = Rc::new(Cell::new(false));
@@ -88,43 +98,40 @@ impl Retrainer {
             .await?;
         // Chunks are read first, then the root.
         let chunks = if is_scan_due {
-            Some(self.chunks(maintainer).await?)
+            Some(maintainer.allocator().entries().await?)
         } else {
             None
         };
-        let looked = ByteTableView::look(access, entry, &broken);
-        let Some(looked) = wait_limit.wait(Box::pin(looked)).await else {
+        let view = ByteTableView::look(access, entry, &broken);
+        let Some(view) = wait_limit.wait(Box::pin(view)).await else {
             // It waits for a live lock holder.
             self.is_scan_due.set(is_scan_due || self.is_scan_due.get());
             self.delay_table(id);
             return Ok(false);
         };
-        let Some(table) = looked? else {
+        let Some(table) = view? else {
             return Ok(false);
         };
         if let Some(chunks) = &chunks {
-            let stale = self.find_stale_pages(maintainer, (&access, entry), chunks);
+            let stale = self.find_stale_pages(maintainer, &access, entry, chunks);
             let stale = stale.await?;
             self.stale_pages.borrow_mut().insert(id, stale);
-            let (none, named) = (Vec::new(), (table.root, &table.contents));
-            self.collect_pages(
-                maintainer,
-                &access,
-                (named, chunks),
-                (none, OldSynonymTables::default()),
-            )
-            .await?;
+            let (pages, late) = (Vec::new(), OldSynonymTables::default());
+            let (root, contents) = (table.root, &table.contents);
+            let named = contents.named_chunks(&maintainer.layout, access.geometry, root);
+            self.collect_pages(maintainer, &access, &named, chunks, pages, late)
+                .await?;
         }
         let due = self.due_of_bytes(id, &table, is_own_look);
         let Some(stretches) = table.stretches(&due, &broken)? else {
             return Ok(false);
         };
-        let begun = (self.clock)();
-        let retrained = self.retrain_stretches(&access, &table, (&stretches, &broken), wait_limit);
+        let started_at_ns = (self.clock)();
+        let retrained = self.retrain_stretches(&access, &table, &stretches, &broken, wait_limit);
         let Some((retrained, installed)) = retrained.await? else {
             return Ok(false);
         };
-        self.note_bytes(id, &retrained, (self.clock)().saturating_sub(begun));
+        self.note_bytes(id, &retrained, (self.clock)().saturating_sub(started_at_ns));
         if retrained.made_count > 0 {
             self.retry_delays.borrow_mut().forget_delay(id);
         } else if due.contains(&DueWork::Merging) {
@@ -134,18 +141,13 @@ impl Retrainer {
             self.retry_delays.borrow_mut().delay(id, look_tick_count);
         }
         let has_made = retrained.made_count > 0;
-        let is_roomy = self
-            .collect_retired(
-                maintainer,
-                (entry, &access),
-                (retrained, installed),
-                wait_limit,
-            )
+        let has_free_chunks = self
+            .collect_retired(maintainer, entry, &access, retrained, installed, wait_limit)
             .await?;
         // If little space is free, work that is due again waits until the retired pages are free
         // (late counts are added then), or for the next look. Otherwise it is done at once, so that
         // new pages are adjacent and do not fill pages that have just become free.
-        Ok(has_made && is_roomy)
+        Ok(has_made && has_free_chunks)
     }
 
     /// Retrains stretches of models. `None` if it was interrupted while it waited, or if a load was
@@ -154,7 +156,8 @@ impl Retrainer {
         &self,
         access: &PageAccess<'_, E>,
         table: &ByteTableView<'_, E>,
-        (stretches, broken): (&RetrainRanges, &Cell<bool>),
+        stretches: &RetrainRanges,
+        broken: &Cell<bool>,
         wait_limit: &WaitLimit<'_>,
     ) -> Result<Option<(RetrainResult, InstalledRoot)>, ByteIndexError> {
         let may_go_on = || !wait_limit.is_over();
@@ -228,7 +231,7 @@ impl Retrainer {
             counted[table.model_of(&stale.low)].splits += 1;
         }
         let mut seen = self.seen.borrow_mut();
-        let quiet = seen.quiet(id, (&shapes, &counted), is_own_look, &self.policy);
+        let quiet = seen.quiet(id, &shapes, &counted, is_own_look, &self.policy);
         let is_delayed = self.retry_delays.borrow().is_delayed(id);
         let due = shapes.iter().zip(&counted).zip(quiet);
         let due = due.map(|((shape, counted), is_quiet)| {
@@ -260,17 +263,8 @@ impl Retrainer {
         due
     }
 
-    async fn chunks<E: Endpoint>(
-        &self,
-        maintainer: &MemoryMaintainer<E>,
-    ) -> Result<ChunkTable, IndexError> {
-        let allocator =
-            ChunkAllocator::new(&maintainer.endpoint, &maintainer.layout, maintainer.owner);
-        Ok(allocator.entries().await?)
-    }
-
     fn note_bytes(&self, id: TableId, retrained: &RetrainResult, time_ns: u64) {
-        if self.retry_delays.borrow_mut().has_room(id) {
+        if self.retry_delays.borrow_mut().has_space(id) {
             tracing::info!(table = %id, "space to retrain is available again");
         }
         self.count(|tally| {
@@ -298,8 +292,10 @@ impl Retrainer {
     async fn collect_retired<E: Endpoint>(
         &self,
         maintainer: &MemoryMaintainer<E>,
-        (entry, access): (&CatalogEntry, &PageAccess<'_, E>),
-        (mut retrained, installed): (RetrainResult, InstalledRoot),
+        entry: &CatalogEntry,
+        access: &PageAccess<'_, E>,
+        mut retrained: RetrainResult,
+        installed: InstalledRoot,
         wait_limit: &WaitLimit<'_>,
     ) -> Result<bool, ByteIndexError> {
         let mut retired: BTreeSet<RemoteAddr> = take(&mut retrained.retired).into_iter().collect();
@@ -320,7 +316,7 @@ impl Retrainer {
         };
         // The current chunks are read first, then the root: a load would have installed another
         // one.
-        let chunks = self.chunks(maintainer).await?;
+        let chunks = maintainer.allocator().entries().await?;
         let broken = Cell::new(false);
         let root = wait_limit.wait(Box::pin(finish_root(access, entry, &broken)));
         if root.await.transpose()? != Some(installed.root) {
@@ -328,9 +324,10 @@ impl Retrainer {
             return Ok(false);
         }
         retired.retain(|page| is_shared(access, &chunks, *page));
-        let found = (retired.into_iter().collect(), late);
-        let named = (installed.root, &installed.contents);
-        self.collect_pages(maintainer, access, (named, &chunks), found)
+        let pages = retired.into_iter().collect();
+        let (layout, contents) = (&maintainer.layout, &installed.contents);
+        let named = contents.named_chunks(layout, access.geometry, installed.root);
+        self.collect_pages(maintainer, access, &named, &chunks, pages, late)
             .await?;
         let used = chunks.iter().map(|(_, chunk)| chunk);
         let used = used.filter(|chunk| chunk.purpose != Some(ChunkPurpose::Free));
@@ -345,16 +342,16 @@ impl Retrainer {
         &self,
         maintainer: &MemoryMaintainer<E>,
         access: &PageAccess<'_, E>,
-        ((root, contents), chunks): ((RemoteAddr, &Contents), &ChunkTable),
-        (pages, late): (Vec<RemoteAddr>, OldSynonymTables),
+        named: &BTreeSet<ChunkIndex>,
+        chunks: &ChunkTable,
+        pages: Vec<RemoteAddr>,
+        late: OldSynonymTables,
     ) -> Result<(), ByteIndexError> {
         let (id, geometry) = (access.table, access.geometry);
-        let named = contents.named_chunks(&maintainer.layout, geometry, root);
-        let chunks = self.unnamed_chunks(id, chunks, &named);
-        let group = (id, geometry.page_size_bytes() as u64);
-        Ok(self
-            .discard(maintainer, group, (pages, chunks), late)
-            .await?)
+        let chunks = self.unnamed_chunks(id, chunks, named);
+        let page_size_bytes = geometry.page_size_bytes() as u64;
+        let discarded = self.discard(maintainer, id, page_size_bytes, pages, chunks, late);
+        Ok(discarded.await?)
     }
 
     /// Finds retired pages in shared chunks that are not leased; omits those already in garbage
@@ -362,7 +359,8 @@ impl Retrainer {
     async fn find_stale_pages<E: Endpoint>(
         &self,
         maintainer: &MemoryMaintainer<E>,
-        (access, entry): (&PageAccess<'_, E>, &CatalogEntry),
+        access: &PageAccess<'_, E>,
+        entry: &CatalogEntry,
         chunks: &ChunkTable,
     ) -> Result<Vec<StalePage>, IndexError> {
         let geometry = access.geometry;
@@ -370,18 +368,14 @@ impl Retrainer {
         let mut known = self.known_leaves();
         known.insert(first);
         let mut stale = Vec::new();
-        let mut batch = CountedBatch::new(&maintainer.endpoint, OperationKind::Control);
+        let mut batch = maintainer.counted_batch();
         let members = maintainer.layout.members();
         for (index, chunk) in chunks.iter() {
-            let is_leaves = matches!(chunk.purpose, Some(ChunkPurpose::Leaves { .. }));
-            let is_own = chunk.table == access.table && chunk.owner.is_free();
-            let is_there = members
-                .state(index.node())
-                .is_some_and(MemberState::is_reachable);
-            if !is_leaves || !is_own || !is_there {
+            let is_there = members.is_reachable(index.node());
+            if !chunk.has_unleased_leaves(access.table) || !is_there {
                 continue;
             }
-            let places = maintainer.page_places(access, index).enumerate();
+            let places = maintainer.chunk_places(access, index).enumerate();
             let places = places.filter(|(number, place)| {
                 !chunk.free.contains(*number as u64) && !known.contains(place)
             });
@@ -407,15 +401,4 @@ impl Retrainer {
         }
         Ok(stale)
     }
-}
-
-/// Returns whether a page lies in a chunk that splits take pages from.
-fn is_shared<E: Endpoint>(
-    access: &PageAccess<'_, E>,
-    chunks: &ChunkTable,
-    page: RemoteAddr,
-) -> bool {
-    let chunk = access.layout.chunk_of(page);
-    let chunk = chunk.and_then(|chunk| chunks.get(chunk));
-    chunk.is_some_and(|chunk| matches!(chunk.purpose, Some(ChunkPurpose::Leaves { .. })))
 }

@@ -3,7 +3,7 @@
 use farleaf_base::{BLOCK_SIZE_BYTES, RemoteAddr, TableId};
 use farleaf_fabric::Endpoint;
 use farleaf_pool::PoolError;
-use farleaf_pool::allocation::{ChunkAllocator, ChunkRange};
+use farleaf_pool::allocation::ChunkRange;
 use farleaf_pool::chunk::{ChunkEntry, ChunkPurpose, FreeLeaves};
 use farleaf_pool::layout::{CHUNK_SIZE_BLOCKS, ChunkIndex};
 
@@ -19,15 +19,12 @@ impl<E: Endpoint> MemoryMaintainer<E> {
         is_meant: impl Fn(&ChunkEntry) -> bool,
         change: impl FnOnce(&ChunkEntry) -> (ChunkPurpose, FreeLeaves),
     ) -> Result<bool, PoolError> {
-        let allocator = ChunkAllocator::new(&self.endpoint, &self.layout, self.owner);
+        let allocator = self.allocator();
         let free = farleaf_base::OwnerWord::FREE;
         let Some(entry) = allocator.take_over(chunk, free).await? else {
             return Ok(false);
         };
-        let range = ChunkRange {
-            first: chunk,
-            count: 1,
-        };
+        let range = ChunkRange::one(chunk);
         if entry.table == table && is_meant(&entry) {
             let (purpose, leaves) = change(&entry);
             allocator.give_back(range, purpose, table, leaves).await?;
@@ -51,7 +48,8 @@ impl<E: Endpoint> MemoryMaintainer<E> {
     pub(super) async fn free_leaves(
         &self,
         chunk: ChunkIndex,
-        (table, leaf_size_bytes): (TableId, u64),
+        table: TableId,
+        leaf_size_bytes: u64,
         leaves: &[RemoteAddr],
     ) -> Result<bool, PoolError> {
         let start = self.layout.chunk_start(chunk).block();

@@ -8,7 +8,7 @@ use farleaf_fabric::{Batch, Endpoint};
 use farleaf_index::retrain::Stretch;
 use farleaf_index::{Index, IndexError, IndexState, Layer, LayerKind};
 use farleaf_leaf::words::LeafImage;
-use farleaf_pool::chunk::{ChunkEntry, ChunkPurpose};
+use farleaf_pool::chunk::ChunkEntry;
 use farleaf_pool::layout::ChunkIndex;
 use farleaf_pool::members::MemberState;
 
@@ -26,7 +26,8 @@ impl Retrainer {
         maintainer: &MemoryMaintainer<E>,
         table: &LearnedTableView<'_, E>,
         counted: &[ModelChanges],
-        (wait_limit, is_own_look): (&WaitLimit<'_>, bool),
+        wait_limit: &WaitLimit<'_>,
+        is_own_look: bool,
     ) -> Result<Option<Stretch>, IndexError> {
         let members = maintainer.layout.members();
         let is_draining = |node: NodeId| members.state(node) == Some(MemberState::Draining);
@@ -57,7 +58,7 @@ impl Retrainer {
         let on_draining = (0..models.len()).find(|model| moves(*model));
         let first = match on_draining {
             Some(first) => Some(first),
-            // Only at the node's own looks: it reads whole chunks.
+            // Only at the node's own checks: it reads whole chunks.
             None if is_own_look => {
                 let found = self
                     .model_of_leaves_left(maintainer, table, wait_limit)
@@ -111,8 +112,7 @@ impl Retrainer {
         let searcher = has_lost.then(|| searcher(table));
         let is_left = |(index, chunk): &(ChunkIndex, &ChunkEntry)| {
             members.state(index.node()) == Some(MemberState::Draining)
-                && matches!(chunk.purpose, Some(ChunkPurpose::Leaves { .. }))
-                && chunk.table == access.table
+                && chunk.has_leaves(access.table)
         };
         let mut batch = Batch::new();
         for (index, chunk) in table.chunks.iter().filter(is_left) {
@@ -124,8 +124,9 @@ impl Retrainer {
             if free.len() as u64 == access.geometry.chunk_leaf_count() {
                 // The chunk was leased and not used, or its leaves are free again.
                 let leaf_size_bytes = access.geometry.stride_blocks() * BLOCK_SIZE_BYTES;
-                let of = (access.table, leaf_size_bytes);
-                maintainer.free_leaves(index, of, &[]).await?;
+                maintainer
+                    .free_leaves(index, access.table, leaf_size_bytes, &[])
+                    .await?;
                 continue;
             }
             let places = (0..).zip(maintainer.chunk_places(access, index));
@@ -150,16 +151,15 @@ impl Retrainer {
                 let models = &table.contents.models;
                 let behind = models.partition_point(|model| model.first_key <= low);
                 let model = behind.saturating_sub(1);
-                let is_counted = models.get(model).is_some_and(|model| {
-                    let state = members.state(model.base.node());
-                    state.is_some_and(MemberState::is_reachable)
-                });
+                let is_counted = models
+                    .get(model)
+                    .is_some_and(|model| members.is_reachable(model.base.node()));
                 if !is_counted {
                     continue;
                 }
                 // A leaf that only a lost leaf links to does not move with its model.
                 let is_reached = match &searcher {
-                    Some(state) => is_reached(table, state, (leaf, low), wait_limit).await?,
+                    Some(state) => is_reached(table, state, leaf, low, wait_limit).await?,
                     None => true,
                 };
                 if is_reached {
@@ -189,11 +189,15 @@ fn searcher<E: Endpoint>(table: &LearnedTableView<'_, E>) -> IndexState {
 async fn is_reached<E: Endpoint>(
     table: &LearnedTableView<'_, E>,
     state: &IndexState,
-    leaf: (RemoteAddr, u64),
+    addr: RemoteAddr,
+    low: u64,
     wait_limit: &WaitLimit<'_>,
 ) -> Result<bool, IndexError> {
     let (index, mut batch) = (Index::new(table.access, state), Batch::new());
-    match wait_limit.wait(index.is_in_use(&mut batch, leaf)).await {
+    match wait_limit
+        .wait(index.is_in_use(&mut batch, addr, low))
+        .await
+    {
         Some(Err(error)) if error.lost_node().is_some() => Ok(false),
         Some(is_reached) => is_reached,
         None => Ok(false),

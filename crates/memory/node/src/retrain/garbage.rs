@@ -4,10 +4,10 @@ use core::mem::take;
 use std::collections::{BTreeMap, BTreeSet};
 
 use farleaf_base::{BLOCK_SIZE_BYTES, RemoteAddr, SequenceNumber, TableId};
-use farleaf_byte_index::retrain::LateCounter;
 use farleaf_fabric::{Batch, Endpoint, ProtocolCheck};
 use farleaf_index::retrain::paper::{OldCounter, announce_later};
 use farleaf_index::retrain::{Retraining, Stretch};
+use farleaf_index::strings::retrain::LateCounter;
 use farleaf_index::{IndexError, LayerKind};
 use farleaf_leaf::words::LeafAccess;
 use farleaf_pool::PoolError;
@@ -75,13 +75,19 @@ impl Retrainer {
         }
         let chunks = self.unnamed_chunks(table.access.table, &table.chunks, &named);
         let leaf_size_bytes = geometry.stride_blocks() * BLOCK_SIZE_BYTES;
-        let group = (table.access.table, leaf_size_bytes);
         let late = OldSynonymTables {
             words: late,
             ..OldSynonymTables::default()
         };
-        self.discard(maintainer, group, (leaves, chunks), late)
-            .await
+        self.discard(
+            maintainer,
+            table.access.table,
+            leaf_size_bytes,
+            leaves,
+            chunks,
+            late,
+        )
+        .await
     }
 
     /// Returns chunks of runs and snapshots of a table that are not leased, that its root does not
@@ -117,8 +123,10 @@ impl Retrainer {
     pub(super) async fn discard<E: Endpoint>(
         &self,
         maintainer: &MemoryMaintainer<E>,
-        (table, leaf_size_bytes): (TableId, u64),
-        (leaves, chunks): (Vec<RemoteAddr>, Vec<ChunkIndex>),
+        table: TableId,
+        leaf_size_bytes: u64,
+        leaves: Vec<RemoteAddr>,
+        chunks: Vec<ChunkIndex>,
         late: OldSynonymTables,
     ) -> Result<(), IndexError> {
         if chunks.is_empty() && leaves.is_empty() && late.is_empty() {
@@ -145,7 +153,8 @@ impl Retrainer {
         &self,
         maintainer: &MemoryMaintainer<E>,
         access: &LeafAccess<'_, E>,
-        (first_leaf, chunks): (RemoteAddr, &ChunkTable),
+        first_leaf: RemoteAddr,
+        chunks: &ChunkTable,
     ) -> Result<Vec<RemoteAddr>, IndexError> {
         let geometry = access.geometry;
         let mut known = self.known_leaves();
@@ -153,9 +162,7 @@ impl Retrainer {
         let mut stale = Vec::new();
         let mut batch = Batch::new();
         for (index, chunk) in chunks.iter() {
-            let is_leaves = matches!(chunk.purpose, Some(ChunkPurpose::Leaves { .. }));
-            let is_own = chunk.table == access.table && chunk.owner.is_free();
-            if !is_leaves || !is_own {
+            if !chunk.has_unleased_leaves(access.table) {
                 continue;
             }
             let start = maintainer.layout.chunk_start(index);
@@ -328,8 +335,9 @@ impl Retrainer {
             }
         }
         for (chunk, leaves) in by_chunk {
-            let of = (group.table, group.leaf_size_bytes);
-            if maintainer.free_leaves(chunk, of, &leaves).await? {
+            let (table, leaf_size_bytes) = (group.table, group.leaf_size_bytes);
+            let are_freed = maintainer.free_leaves(chunk, table, leaf_size_bytes, &leaves);
+            if are_freed.await? {
                 reclaimed_bytes += leaves.len() as u64 * group.leaf_size_bytes;
             } else if !maintainer.has_chunk(chunk).await? {
                 group.leaves.extend(leaves);

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use farleaf_base::{RemoteAddr, TableId};
-use farleaf_fabric::{Batch, Endpoint, OperationKind};
+use farleaf_fabric::Endpoint;
 use farleaf_index::directory::Model;
 use farleaf_index::load::{FillTarget, finish_root};
 use farleaf_index::retrain::{Retraining, adopt};
@@ -13,7 +13,7 @@ use farleaf_index::snapshot::{SnapshotContents, read_contents};
 use farleaf_index::{IndexError, LayerKind};
 use farleaf_leaf::words::{LeafAccess, LeafError};
 use farleaf_pool::PoolError;
-use farleaf_pool::allocation::{ChunkAllocator, ChunkRange, ChunkTable};
+use farleaf_pool::allocation::{ChunkRange, ChunkTable};
 use farleaf_pool::catalog::CatalogEntry;
 use farleaf_pool::chunk::{ChunkEntry, ChunkPurpose};
 use farleaf_pool::layout::ChunkIndex;
@@ -53,8 +53,7 @@ pub(super) async fn read_root<'a, E: Endpoint>(
     let Some(access) = maintainer.access(&entry) else {
         return Ok(None);
     };
-    let allocator = ChunkAllocator::new(&maintainer.endpoint, &maintainer.layout, maintainer.owner);
-    let chunks = allocator.entries().await?;
+    let chunks = maintainer.allocator().entries().await?;
     let broken = Cell::new(false);
     let Some(root) = wait_limit.wait(finish_root(&access, &entry, &broken)).await else {
         return Ok(None);
@@ -144,7 +143,7 @@ pub(super) async fn count_changes<E: Endpoint>(
     maintainer: &MemoryMaintainer<E>,
     contents: &SnapshotContents,
 ) -> Result<Vec<ModelChanges>, PoolError> {
-    let mut batch = Batch::new();
+    let mut batch = maintainer.counted_batch();
     let mut counted = Vec::with_capacity(contents.models.len());
     for part in contents.models.chunks(COUNTER_BATCH_COUNT) {
         batch.clear();
@@ -165,9 +164,18 @@ pub(super) async fn count_changes<E: Endpoint>(
             })
         }));
     }
-    let counters = maintainer.endpoint.counters();
-    counters.record(OperationKind::Control, &batch.take_cost());
     Ok(counted)
+}
+
+/// Returns whether a leaf or page lies in a chunk that splits take from.
+pub(super) fn is_shared<E, F>(
+    access: &LeafAccess<'_, E, F>,
+    chunks: &ChunkTable,
+    leaf: RemoteAddr,
+) -> bool {
+    let chunk = access.layout.chunk_of(leaf);
+    let chunk = chunk.and_then(|chunk| chunks.get(chunk));
+    chunk.is_some_and(|chunk| matches!(chunk.purpose, Some(ChunkPurpose::Leaves { .. })))
 }
 
 /// Returns whether the link past a retired leaf to this one may be missing: the leaf is on a lost
@@ -237,10 +245,7 @@ impl<E: Endpoint> LearnedTableView<'_, E> {
             let of = generation_of(index, chunk);
             match &mut found {
                 None => {
-                    let range = ChunkRange {
-                        first: index,
-                        count: 1,
-                    };
+                    let range = ChunkRange::one(index);
                     found = of.map(|generation| (range, generation));
                 }
                 // Adjacent chunks of one node.
@@ -265,13 +270,6 @@ impl<E: Endpoint> LearnedTableView<'_, E> {
         chunks.any(|(_, chunk)| is_own_run(chunk))
             && self.orphan_run(maintainer, &BTreeSet::new()).is_some()
     }
-
-    /// Returns whether a leaf lies in a chunk that splits take leaves from.
-    pub(super) fn is_shared(&self, leaf: RemoteAddr) -> bool {
-        let chunk = self.access.layout.chunk_of(leaf);
-        let chunk = chunk.and_then(|chunk| self.chunks.get(chunk));
-        chunk.is_some_and(|chunk| matches!(chunk.purpose, Some(ChunkPurpose::Leaves { .. })))
-    }
 }
 
 impl<E: Endpoint> MemoryMaintainer<E> {
@@ -283,10 +281,10 @@ impl<E: Endpoint> MemoryMaintainer<E> {
         entry: &CatalogEntry,
         wait_limit: &WaitLimit<'_>,
     ) -> Result<Option<u64>, IndexError> {
-        let looks = SnapshotCache::default();
+        let snapshots = SnapshotCache::default();
         let (mut count, mut unknown) = (0, BTreeSet::new());
         loop {
-            let Some(table) = looks.look(self, entry.clone(), wait_limit).await? else {
+            let Some(table) = snapshots.look(self, entry.clone(), wait_limit).await? else {
                 return Ok(None);
             };
             let Some((range, generation)) = table.orphan_run(self, &unknown) else {

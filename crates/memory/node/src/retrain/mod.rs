@@ -59,7 +59,7 @@ use std::ops::Range;
 use std::sync::atomic::AtomicBool;
 
 use farleaf_base::{RemoteAddr, TableId};
-use farleaf_fabric::{Batch, Endpoint, OperationKind};
+use farleaf_fabric::Endpoint;
 use farleaf_index::directory::Model;
 use farleaf_index::retrain::paper::retrain_in_place;
 use farleaf_index::retrain::{Stretch, retrain};
@@ -68,7 +68,6 @@ use farleaf_leaf::words::LeafError;
 use farleaf_pool::PoolError;
 use farleaf_pool::catalog::{CatalogEntry, EntryState};
 use farleaf_pool::layout::ChunkIndex;
-use farleaf_pool::members::MemberState;
 use farleaf_pool::queue::QueueReader;
 use farleaf_pool::tally::RetrainCounters;
 
@@ -121,7 +120,7 @@ pub struct Retrainer {
     ticks_to_look: Cell<u32>,
     /// Old tables in which splits may still be announced after a retraining.
     redirected: Redirected,
-    looks: SnapshotCache,
+    snapshots: SnapshotCache,
     seen: RefCell<LastCounters>,
     tally: Cell<RetrainCounters>,
     /// Statistics as they were last written to the memory.
@@ -161,7 +160,7 @@ impl Retrainer {
             counted_ns: Cell::new(0),
             ticks_to_look: Cell::new(0),
             redirected: Redirected::default(),
-            looks: SnapshotCache::default(),
+            snapshots: SnapshotCache::default(),
             seen: RefCell::default(),
             tally: Cell::default(),
             published: Cell::default(),
@@ -305,13 +304,11 @@ impl Retrainer {
         &self,
         maintainer: &MemoryMaintainer<E>,
     ) -> Result<(), PoolError> {
-        let mut batch = Batch::new();
+        let mut batch = maintainer.counted_batch();
         let mut queue = self.queue.take();
         let taken = queue.take(&maintainer.endpoint, &maintainer.layout, &mut batch);
         let taken = taken.await;
         self.queue.replace(queue);
-        let counters = maintainer.endpoint.counters();
-        counters.record(OperationKind::Control, &batch.take_cost());
         self.queued.borrow_mut().extend(taken?);
         Ok(())
     }
@@ -341,7 +338,7 @@ impl Retrainer {
             is_known && entry.state == EntryState::Live
         };
         let live: Vec<CatalogEntry> = catalog.into_iter().filter(is_live).collect();
-        self.looks.keep(&live);
+        self.snapshots.keep(&live);
         self.seen.borrow_mut().keep(&live);
         self.forget_late(|table| !live.iter().any(|entry| entry.record.id == table));
         for entry in live {
@@ -352,8 +349,8 @@ impl Retrainer {
             if self.retry_delays.borrow().has(id) {
                 continue;
             }
-            let looks = (is_scan_due, is_own_look);
-            match self.check_table(maintainer, entry, wait_limit, looks).await {
+            let checked = self.check_table(maintainer, entry, wait_limit, is_scan_due, is_own_look);
+            match checked.await {
                 Ok(is_due) => is_more_due |= is_due,
                 Err(error) if error.fabric_failure().is_some() && error.lost_node().is_none() => {
                     return Err(error);
@@ -377,7 +374,8 @@ impl Retrainer {
         maintainer: &MemoryMaintainer<E>,
         entry: CatalogEntry,
         wait_limit: &WaitLimit<'_>,
-        (is_scan_due, is_own_look): (bool, bool),
+        is_scan_due: bool,
+        is_own_look: bool,
     ) -> Result<bool, IndexError> {
         let has_tree =
             LayerKind::from_number(entry.record.search_layer).is_some_and(LayerKind::has_tree);
@@ -387,15 +385,13 @@ impl Retrainer {
             return if has_tree {
                 Ok(false)
             } else {
-                let looks = (is_scan_due, is_own_look);
-                self.check_byte_table(maintainer, &entry, wait_limit, looks)
+                self.check_byte_table(maintainer, &entry, wait_limit, is_scan_due, is_own_look)
                     .await
             };
         }
         if has_tree {
-            let looks = (is_scan_due, is_own_look);
             return self
-                .check_tree_table(maintainer, entry, wait_limit, looks)
+                .check_tree_table(maintainer, entry, wait_limit, is_scan_due, is_own_look)
                 .await;
         }
         if is_scan_due {
@@ -413,13 +409,14 @@ impl Retrainer {
                 Err(error) => return Err(error),
             }
         }
-        let Some(table) = self.looks.look(maintainer, entry, wait_limit).await? else {
+        let Some(table) = self.snapshots.look(maintainer, entry, wait_limit).await? else {
             self.is_scan_due.set(is_scan_due || self.is_scan_due.get());
             return Ok(false);
         };
         if is_scan_due {
-            let of = (table.entry.record.first_leaf, &table.chunks);
-            let leaves = self.stale_leaves(maintainer, &table.access, of).await?;
+            let (access, first) = (&table.access, table.entry.record.first_leaf);
+            let leaves = self.stale_leaves(maintainer, access, first, &table.chunks);
+            let leaves = leaves.await?;
             self.collect(maintainer, &table, leaves, Vec::new()).await?;
         }
         if table.has_orphan_run(maintainer) {
@@ -434,7 +431,7 @@ impl Retrainer {
     /// Delays a table that lacks space. If garbage waits for its grace period, there may be space
     /// soon; for tables that shrink there may be some already.
     fn delay_until_space(&self, table: TableId, error: &dyn core::fmt::Display) {
-        self.count(|tally| tally.no_room_count += 1);
+        self.count(|tally| tally.no_space_count += 1);
         let is_news = self.retry_delays.borrow_mut().note_lack_of_space(table);
         if is_news || self.has_garbage() {
             return self.retry_delays.borrow_mut().rest(table, 2);
@@ -479,7 +476,7 @@ impl Retrainer {
         }
         let due = self.due(table, &counted, is_own_look);
         let draining = self
-            .due_for_drain(maintainer, table, &counted, (wait_limit, is_own_look))
+            .due_for_drain(maintainer, table, &counted, wait_limit, is_own_look)
             .await?;
         let id = table.access.table;
         let chosen = self.turns.borrow_mut().choose(id, draining, due);
@@ -488,7 +485,7 @@ impl Retrainer {
             self.collect(maintainer, table, none.0, none.1).await?;
             return Ok(false);
         };
-        let begun = (self.clock)();
+        let started_at_ns = (self.clock)();
         let retrained = Box::pin(async {
             match table.kind() {
                 LayerKind::Learned => retrain(&work, &stretch, || !wait_limit.is_over()).await,
@@ -515,10 +512,10 @@ impl Retrainer {
         };
         let done = &table.contents.models[stretch.models.clone()];
         self.lost_models.borrow_mut().forget(id, done);
-        if !stretch.frees_space && self.retry_delays.borrow_mut().has_room(table.access.table) {
+        if !stretch.frees_space && self.retry_delays.borrow_mut().has_space(table.access.table) {
             tracing::info!(table = %table.access.table, "space to retrain is available again");
         }
-        let time_ns = (self.clock)().saturating_sub(begun);
+        let time_ns = (self.clock)().saturating_sub(started_at_ns);
         let late = old_counters(table, &counted, &stretch);
         self.note(table, stretch.models, &summary, time_ns);
         self.redirected
@@ -526,9 +523,11 @@ impl Retrainer {
         let first_leaf = table.entry.record.first_leaf;
         let mut shared = summary.retired;
         let entry = table.entry.clone();
-        if let Some(table) = self.looks.look(maintainer, entry, wait_limit).await? {
+        if let Some(table) = self.snapshots.look(maintainer, entry, wait_limit).await? {
             // By the current chunks: splits may have taken some since the first look.
-            shared.retain(|leaf| *leaf != first_leaf && table.is_shared(*leaf));
+            shared.retain(|leaf| {
+                *leaf != first_leaf && look::is_shared(&table.access, &table.chunks, *leaf)
+            });
             // Models that an interrupted retraining did not reach keep their tables.
             let mut late = late;
             let models = &table.contents.models;
@@ -550,13 +549,12 @@ impl Retrainer {
         let mut seen = self.seen.borrow_mut();
         let (models, id) = (&table.contents.models, table.access.table);
         let shapes: Vec<ModelShape> = models.iter().map(ModelShape::of).collect();
-        let quiet = seen.quiet(id, (&shapes, counted), is_own_look, &self.policy);
+        let quiet = seen.quiet(id, &shapes, counted, is_own_look, &self.policy);
         // Lost models are not retrained, nor anything together with them.
         let members = table.access.layout.members();
         let lost_models = self.lost_models.borrow();
         let is_reachable = |model: &Model| {
-            let state = members.state(model.base.node());
-            state.is_some_and(MemberState::is_reachable) && !lost_models.is_given_up(id, model)
+            members.is_reachable(model.base.node()) && !lost_models.is_given_up(id, model)
         };
         let is_open: Vec<bool> = models.iter().map(is_reachable).collect();
         let is_joined =
@@ -564,13 +562,13 @@ impl Retrainer {
         let joined: Vec<bool> = (0..models.len()).map(is_joined).collect();
         let closed = |models: &Range<usize>| !is_open[models.clone()].iter().all(|it| *it);
         let lacks_space = self.retry_delays.borrow().lacks_space(id);
-        let for_room = || {
-            let is_still = seen.still(id, (models, counted));
-            self.policy.due_for_room(models, counted, &is_still)
+        let for_space = || {
+            let is_still = seen.still(id, models, counted);
+            self.policy.due_for_space(models, counted, &is_still)
         };
-        let for_room = lacks_space.then(for_room).flatten();
-        let for_room = for_room.filter(|models| !closed(models));
-        let frees_space = for_room.is_some();
+        let for_space = lacks_space.then(for_space).flatten();
+        let for_space = for_space.filter(|models| !closed(models));
+        let frees_space = for_space.is_some();
         let due = || {
             let joined = self.policy.due(models, counted, &quiet, &joined);
             let alone = (0..models.len()).filter(|number| is_open[*number] && !is_joined(*number));
@@ -582,7 +580,7 @@ impl Retrainer {
                 })
             })
         };
-        let models = for_room.or_else(due)?;
+        let models = for_space.or_else(due)?;
         let synonym_count = counted[models.clone()]
             .iter()
             .map(|model| model.splits)

@@ -26,7 +26,7 @@ pub struct RetrainPolicy {
     /// A model without recent splits is due when it has one synonym leaf for so many of its own
     /// leaves, once the table is idle.
     pub quiet_leaves_per_split: u64,
-    /// A table is idle if between the node's last two looks fewer leaves were added or became
+    /// A table is idle if between the node's last two checks fewer leaves were added or became
     /// underfull than one for so many of its leaves, or none.
     pub rest_leaves_per_change: u64,
     /// Maximum number of leaves of models that are retrained together, unless the table is large.
@@ -50,9 +50,9 @@ pub struct RetrainPolicy {
 
 impl RetrainPolicy {
     /// Default policy: one split for eight leaves, at least four; or one for 512 if the model had
-    /// none between two looks, and the table less than one for 16,384. 8,192 leaves at once, or one
-    /// in 64; joined up to 2,048. All counters are read every 50 ticks; silent sessions are asked
-    /// after 100.
+    /// none between two checks, and the table less than one for 16,384. 8,192 leaves at once, or
+    /// one in 64; joined up to 2,048. All counters are read every 50 ticks; silent sessions are
+    /// asked after 100.
     pub const DEFAULT: Self = Self {
         leaves_per_split: LEAVES_PER_DUE_SPLIT,
         split_count_min: DUE_SPLIT_COUNT_MIN,
@@ -131,7 +131,7 @@ impl RetrainPolicy {
     /// neighbors with half of their leaves underfull or in pairs that could be merged, of which a
     /// retraining counts one leaf. While deletes continue in a model, it waits for three quarters:
     /// early merges take space, and have to be repeated.
-    pub(super) fn due_for_room(
+    pub(super) fn due_for_space(
         &self,
         models: &[Model],
         counted: &[ModelChanges],
@@ -212,19 +212,20 @@ impl LastCounters {
             .retain(|table, _| live.iter().any(|entry| entry.record.id == *table));
     }
 
-    /// Returns for each model whether the node's last two own looks and this one found the same
+    /// Returns for each model whether the node's last two own checks and this one found the same
     /// counters, while the table was idle.
     pub(super) fn quiet(
         &mut self,
         table: TableId,
-        (models, counted): (&[ModelShape], &[ModelChanges]),
+        models: &[ModelShape],
+        counted: &[ModelChanges],
         is_own_look: bool,
         policy: &RetrainPolicy,
     ) -> Vec<bool> {
         let seen = self.tables.entry(table).or_default();
         let both = || models.iter().map(|model| model.name).zip(counted);
         if is_own_look {
-            *seen = seen.looked(both());
+            *seen = seen.updated(both());
         }
         let leaf_count: u64 = models.iter().map(|model| model.leaf_count).sum();
         let is_at_rest = seen.change_count <= leaf_count / policy.rest_leaves_per_change;
@@ -239,7 +240,8 @@ impl LastCounters {
     pub(super) fn still(
         &self,
         table: TableId,
-        (models, counted): (&[Model], &[ModelChanges]),
+        models: &[Model],
+        counted: &[ModelChanges],
     ) -> Vec<bool> {
         let seen = self.tables.get(&table);
         let is_still = |(model, counted): (&Model, &ModelChanges)| {
@@ -252,7 +254,7 @@ impl LastCounters {
 
 impl LastTableCounters {
     /// Returns the state after another look.
-    fn looked<'a>(&self, counted: impl Iterator<Item = (RemoteAddr, &'a ModelChanges)>) -> Self {
+    fn updated<'a>(&self, counted: impl Iterator<Item = (RemoteAddr, &'a ModelChanges)>) -> Self {
         let mut change_count = 0;
         let models = counted.map(|(model, counted)| {
             let before = self.models.get(&model).map(|before| before.counted);
@@ -359,7 +361,7 @@ mod tests {
                 underfull: *underfull,
             });
             let is_still = vec![true; models.len()];
-            RetrainPolicy::DEFAULT.due_for_room(&models, &counted.collect::<Vec<_>>(), &is_still)
+            RetrainPolicy::DEFAULT.due_for_space(&models, &counted.collect::<Vec<_>>(), &is_still)
         };
         assert_eq!(due(&[800], &[(800, 799)]), None, "it may grow");
         assert_eq!(due(&[800], &[(0, 400)]), Some(0..1));
@@ -371,7 +373,7 @@ mod tests {
                 splits: 0,
                 underfull,
             };
-            RetrainPolicy::DEFAULT.due_for_room(&[model(800)], &[counted], &[false])
+            RetrainPolicy::DEFAULT.due_for_space(&[model(800)], &[counted], &[false])
         };
         assert_eq!((changing(599), changing(600)), (None, Some(0..1)));
         assert_eq!(due(&[1], &[(0, 1)]), None, "there is nothing to merge");
@@ -386,8 +388,8 @@ mod tests {
         );
     }
 
-    /// Promise: a model is quiet when two of the node's own looks have found the same counters, and
-    /// stays quiet until they change, however often it is read in between.
+    /// Promise: a model is quiet when two of the node's own checks have found the same counters,
+    /// and stays quiet until they change, however often it is read in between.
     #[test]
     fn two_own_looks_tell_what_is_quiet() {
         let mut seen = LastCounters::default();
@@ -398,7 +400,7 @@ mod tests {
             };
             let policy = RetrainPolicy::default();
             let shape = ModelShape::of(&model(8));
-            seen.quiet(TableId(1), (&[shape], &[counted]), is_own, &policy)[0]
+            seen.quiet(TableId(1), &[shape], &[counted], is_own, &policy)[0]
         };
         assert!(!look(1, true));
         assert!(!look(1, false), "not by itself");
@@ -424,7 +426,7 @@ mod tests {
             });
             let policy = RetrainPolicy::default();
             let shapes = models.each_ref().map(ModelShape::of);
-            seen.quiet(TableId(1), (&shapes, &counted), true, &policy)
+            seen.quiet(TableId(1), &shapes, &counted, true, &policy)
         };
         look([5, 5, 5]);
         assert_eq!(look([5, 5, 7]), [false, false, false]);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use farleaf_base::TableId;
 
-/// Maximum delay of a table with lock conflicts, in looks.
+/// Maximum delay of a table with lock conflicts, in checks.
 const DELAY_LOOK_COUNT_MAX: u32 = 64;
 
 /// Current delays.
@@ -90,7 +90,7 @@ impl RetryDelays {
     }
 
     /// Records that there was free space for a table. Returns whether the lack of it was logged.
-    pub(super) fn has_room(&mut self, table: TableId) -> bool {
+    pub(super) fn has_space(&mut self, table: TableId) -> bool {
         self.lacking.remove(&table) == Some(true)
     }
 
@@ -121,9 +121,9 @@ mod tests {
                 && retry_delays.lacks_space(table)
         );
         assert!(retry_delays.tell(table) && !retry_delays.tell(table));
-        assert!(retry_delays.has_room(table) && !retry_delays.lacks_space(table));
+        assert!(retry_delays.has_space(table) && !retry_delays.lacks_space(table));
         assert!(
-            retry_delays.note_lack_of_space(table) && !retry_delays.has_room(table),
+            retry_delays.note_lack_of_space(table) && !retry_delays.has_space(table),
             "nobody was told"
         );
         retry_delays.note_lack_of_space(table);

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use farleaf_fabric::{Batch, Endpoint, OperationKind};
+use farleaf_fabric::Endpoint;
 use farleaf_index::retrain::RetrainSummary;
 use farleaf_pool::PoolError;
 use farleaf_pool::tally::RetrainCounters;
@@ -52,12 +52,9 @@ impl Retrainer {
         if self.published.replace(self.tally.get()) == self.tally.get() {
             return Ok(());
         }
-        let mut batch = Batch::new();
+        let mut batch = maintainer.counted_batch();
         batch.write(maintainer.layout.tally(), &self.tally.get().encode());
-        maintainer.endpoint.execute(&mut batch).await?;
-        let counters = maintainer.endpoint.counters();
-        counters.record(OperationKind::Control, &batch.take_cost());
-        Ok(())
+        Ok(maintainer.endpoint.execute(&mut batch).await?)
     }
 }
 

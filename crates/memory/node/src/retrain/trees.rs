@@ -12,7 +12,6 @@ use farleaf_index::retrain::compact::{
     Compacted, Compaction, CompactionGoal, CompactionLeases, compact,
 };
 use farleaf_index::tree::head::{Head, read_head};
-use farleaf_pool::allocation::ChunkAllocator;
 use farleaf_pool::catalog::CatalogEntry;
 use farleaf_pool::chunk::{ChunkEntry, ChunkPurpose};
 use farleaf_pool::layout::ChunkIndex;
@@ -33,8 +32,7 @@ impl<E: Endpoint> TableView<'_, E> {
     /// Returns chunks of leaves that the node owns.
     fn unsorted(&self, maintainer: &MemoryMaintainer<E>) -> Vec<ChunkIndex> {
         let is_own = |chunk: &ChunkEntry| {
-            let is_leaves = matches!(chunk.purpose, Some(ChunkPurpose::Leaves { .. }));
-            is_leaves && chunk.table == self.access.table && chunk.owner == maintainer.owner
+            chunk.has_leaves(self.access.table) && chunk.owner == maintainer.owner
         };
         let chunks = self.chunks.iter();
         let own = chunks.filter(|(_, chunk)| is_own(chunk));
@@ -44,9 +42,7 @@ impl<E: Endpoint> TableView<'_, E> {
     /// Returns chunks of leaves on draining nodes that are not leased.
     fn leaves_left(&self, maintainer: &MemoryMaintainer<E>) -> Vec<ChunkIndex> {
         let is_there = |index: &ChunkIndex, chunk: &ChunkEntry| {
-            let is_leaves = matches!(chunk.purpose, Some(ChunkPurpose::Leaves { .. }));
-            let is_own = chunk.table == self.access.table && chunk.owner.is_free();
-            is_leaves && is_own && is_left(maintainer, index.node())
+            chunk.has_unleased_leaves(self.access.table) && is_left(maintainer, index.node())
         };
         let chunks = self.chunks.iter();
         let left = chunks.filter(|(index, chunk)| is_there(index, chunk));
@@ -57,13 +53,14 @@ impl<E: Endpoint> TableView<'_, E> {
 impl Retrainer {
     /// Compacts a table if deletes have made many of its leaves underfull, if some of it is on a
     /// draining node, or if another retrainer has left a compaction half done. Runs at the node's
-    /// own looks, and after a session has died. Returns whether more is due.
+    /// own checks, and after a session has died. Returns whether more is due.
     pub(super) async fn check_tree_table<E: Endpoint>(
         &self,
         maintainer: &MemoryMaintainer<E>,
         entry: CatalogEntry,
         wait_limit: &WaitLimit<'_>,
-        (is_scan_due, is_own_look): (bool, bool),
+        is_scan_due: bool,
+        is_own_look: bool,
     ) -> Result<bool, IndexError> {
         if !is_scan_due && !is_own_look && !self.is_more_due.get() {
             return Ok(false);
@@ -75,27 +72,42 @@ impl Retrainer {
         let (mut stale, mut unsorted) = (Vec::new(), BTreeSet::new());
         if is_scan_due {
             unsorted = self.new_unsorted(maintainer, &table);
-            let of = (table.entry.record.first_leaf, &table.chunks);
-            stale = self.stale_leaves(maintainer, &table.access, of).await?;
+            stale = self
+                .stale_leaves(
+                    maintainer,
+                    &table.access,
+                    table.entry.record.first_leaf,
+                    &table.chunks,
+                )
+                .await?;
         }
         self.collect_trees(maintainer, &table, Vec::new()).await?;
         let leaves_left = table.leaves_left(maintainer);
         free_unused(maintainer, &table, &leaves_left).await?;
         let head = read_head(&table.access, table.root).await?;
         let finishes_another = !unsorted.is_empty() || !stale.is_empty();
-        let reasons = (!leaves_left.is_empty(), finishes_another);
-        let Some(wanted) = self.wanted(maintainer, &table, &head, reasons) else {
+        let Some(wanted) = self.wanted(
+            maintainer,
+            &table,
+            &head,
+            !leaves_left.is_empty(),
+            finishes_another,
+        ) else {
             return Ok(false);
         };
-        let begun = (self.clock)();
-        let compacted = self.compact(maintainer, &table, &head, (wanted, wait_limit));
+        let started_at_ns = (self.clock)();
+        let compacted = self.compact(maintainer, &table, &head, wanted, wait_limit);
         let is_next = is_own_look && !is_scan_due && !self.has_garbage();
         let is_left_over = is_next && !leaves_left.is_empty();
-        let compacted = (compacted.await, is_left_over);
-        let Some(summary) = self.summary_of(&table, compacted, &unsorted)? else {
+        let Some(summary) = self.summary_of(&table, compacted.await, is_left_over, &unsorted)?
+        else {
             return Ok(false);
         };
-        self.note_compaction(&table, &summary, (self.clock)().saturating_sub(begun));
+        self.note_compaction(
+            &table,
+            &summary,
+            (self.clock)().saturating_sub(started_at_ns),
+        );
         if !unsorted.is_empty() {
             self.sort(maintainer, unsorted, wait_limit).await?;
         }
@@ -117,7 +129,8 @@ impl Retrainer {
     fn summary_of<E>(
         &self,
         table: &TableView<'_, E>,
-        (compacted, is_left_over): (Result<Option<Compacted>, IndexError>, bool),
+        compacted: Result<Option<Compacted>, IndexError>,
+        is_left_over: bool,
         unsorted: &BTreeSet<ChunkIndex>,
     ) -> Result<Option<RetrainSummary>, IndexError> {
         let id = table.access.table;
@@ -178,8 +191,7 @@ impl Retrainer {
         if swept.chunk_count > 0 {
             self.is_scan_due.set(true);
         }
-        let allocator =
-            ChunkAllocator::new(&maintainer.endpoint, &maintainer.layout, maintainer.owner);
+        let allocator = maintainer.allocator();
         let chunks = allocator.entries().await?;
         let is_own = |chunk: &ChunkIndex| {
             let entry = chunks.get(*chunk);
@@ -197,7 +209,8 @@ impl Retrainer {
         maintainer: &MemoryMaintainer<E>,
         table: &TableView<'_, E>,
         head: &Head,
-        (has_leaves_left, finishes_another): (bool, bool),
+        has_leaves_left: bool,
+        finishes_another: bool,
     ) -> Option<CompactionGoal> {
         let id = table.access.table;
         let current = Some(ChunkPurpose::Inner {
@@ -244,7 +257,8 @@ impl Retrainer {
         maintainer: &MemoryMaintainer<E>,
         table: &TableView<'_, E>,
         head: &Head,
-        (wanted, wait_limit): (CompactionGoal, &WaitLimit<'_>),
+        wanted: CompactionGoal,
+        wait_limit: &WaitLimit<'_>,
     ) -> Result<Option<Compacted>, IndexError> {
         let (broken, leased) = (Cell::new(false), CompactionLeases::default());
         let record = &table.entry.record;
@@ -258,8 +272,13 @@ impl Retrainer {
             broken: &broken,
         };
         let may_go_on = || !wait_limit.is_over();
-        let conditions = (|node| is_left(maintainer, node), may_go_on);
-        let compacted = Box::pin(compact(&work, &leased, wanted, conditions));
+        let compacted = Box::pin(compact(
+            &work,
+            &leased,
+            wanted,
+            |node| is_left(maintainer, node),
+            may_go_on,
+        ));
         let compacted = wait_limit.wait(compacted).await;
         // When it was interrupted, it was idle: it held only leases.
         leased.give_back(&table.access).await?;
@@ -296,7 +315,7 @@ impl Retrainer {
     }
 
     fn note_compaction<E>(&self, table: &TableView<'_, E>, summary: &RetrainSummary, time_ns: u64) {
-        if self.retry_delays.borrow_mut().has_room(table.access.table) {
+        if self.retry_delays.borrow_mut().has_space(table.access.table) {
             tracing::info!(table = %table.access.table, "space to compact is available again");
         }
         self.count(|tally| statistics::add(tally, summary, time_ns));
@@ -331,9 +350,8 @@ impl Retrainer {
         let old = chunks.filter(|(index, chunk)| is_garbage(index, chunk));
         let old: BTreeSet<ChunkIndex> = old.map(|(index, _)| index).collect();
         let leaf_size_bytes = table.access.geometry.stride_blocks() * BLOCK_SIZE_BYTES;
-        let group = (id, leaf_size_bytes);
-        let found = (leaves, old.into_iter().collect());
-        self.discard(maintainer, group, found, OldSynonymTables::default())
+        let (old, late) = (old.into_iter().collect(), OldSynonymTables::default());
+        self.discard(maintainer, id, leaf_size_bytes, leaves, old, late)
             .await
     }
 }
@@ -350,8 +368,9 @@ async fn free_unused<E: Endpoint>(
         let entry = table.chunks.get(*chunk);
         if entry.is_some_and(|entry| entry.free.count() == leaf_count) {
             let leaf_size_bytes = table.access.geometry.stride_blocks() * BLOCK_SIZE_BYTES;
-            let of = (table.access.table, leaf_size_bytes);
-            maintainer.free_leaves(*chunk, of, &[]).await?;
+            maintainer
+                .free_leaves(*chunk, table.access.table, leaf_size_bytes, &[])
+                .await?;
         }
     }
     Ok(())

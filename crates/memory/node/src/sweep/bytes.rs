@@ -1,37 +1,34 @@
 //! Sweeps tables of byte strings: locks of pages, the chunks that dead sessions leased for pages,
 //! and value blocks. See [`sweep`](crate::sweep) for the rules.
 
-use core::cell::{Cell, RefCell};
+use core::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use farleaf_base::{BLOCK_SIZE_BYTES, OwnerWord, RemoteAddr, TableId};
-use farleaf_byte_index::load::page_shape;
-use farleaf_byte_index::snapshot::read_contents;
-use farleaf_byte_index::{ByteIndex, ByteIndexError, ByteIndexState};
-use farleaf_fabric::{CountedBatch, Endpoint, OperationKind};
+use farleaf_fabric::{Batch, CountedBatch, Endpoint, OperationKind};
 use farleaf_index::IndexError;
-use farleaf_index::load::finish_root;
+use farleaf_index::strings::load::page_shape;
+use farleaf_index::strings::snapshot::read_contents;
+use farleaf_index::strings::{ByteIndex, ByteIndexError, ByteIndexState};
 use farleaf_leaf::blobs::sweep::{BlockSweepReport, BlockSweeper, ReferenceAnswer, ReferenceQuery};
 use farleaf_leaf::blobs::{BlockAccess, BlockError};
 use farleaf_leaf::strings::format::{PageAccess, block_access};
-use farleaf_leaf::strings::{PageChange, PageDraft, PageGeometry, PageImage};
-use farleaf_leaf::words::LeafError;
+use farleaf_leaf::strings::{Fence, PageChange, PageDraft, PageGeometry};
+use farleaf_leaf::words::LeaseShape;
 use farleaf_pool::PoolError;
 use farleaf_pool::allocation::ChunkTable;
 use farleaf_pool::catalog::{CatalogEntry, TableKind};
 use farleaf_pool::chunk::{ChunkEntry, ChunkPurpose, FreeLeaves};
 use farleaf_pool::layout::ChunkIndex;
-use farleaf_pool::members::MemberState;
 
-use super::{GIVEN_UP, MemoryMaintainer, SweepReport};
+use super::chunks::LeasedLeaves;
+use super::{MemoryMaintainer, SweepReport, SweptLeaf};
 use crate::wait_limit::WaitLimit;
 
 /// Number of sweeps after which sessions are asked to publish a number, if blocks still wait for
 /// it.
 const ASKING_SWEEP_COUNT: u32 = 5;
-/// Number of lock words read per batch.
-const LOCK_BATCH_COUNT: usize = 1024;
 
 /// Sweeps of value blocks, by table. Blocks that they have taken over wait for their grace period
 /// from one sweep to the next.
@@ -76,7 +73,30 @@ impl From<BlockError> for BlockQueryError {
     }
 }
 
+impl SweptLeaf for PageGeometry {
+    fn chunk_shape(self) -> LeaseShape {
+        page_shape(self)
+    }
+
+    fn write_retired(self, batch: &mut Batch, page: RemoteAddr, table: TableId) {
+        let draft = PageDraft::of_records(self, Fence::START, Fence::End, []);
+        let mut retired = draft.build(RemoteAddr::NULL.retired());
+        let change = PageChange {
+            geometry: self,
+            addr: page,
+            table,
+            next: OwnerWord::FREE,
+        };
+        change.write_new(batch, &mut retired);
+    }
+}
+
 impl<E: Endpoint> MemoryMaintainer<E> {
+    /// Returns a batch that counts as control work.
+    pub(crate) fn counted_batch(&self) -> CountedBatch<'_, E> {
+        CountedBatch::new(&self.endpoint, OperationKind::Control)
+    }
+
     /// Returns access to a table's pages; `None` if it is not a table of byte strings, or its page
     /// geometry is unsupported.
     pub(crate) fn page_access<'a>(&'a self, entry: &CatalogEntry) -> Option<PageAccess<'a, E>> {
@@ -105,18 +125,11 @@ impl<E: Endpoint> MemoryMaintainer<E> {
         report: &mut SweepReport,
     ) -> Result<Option<SweptBytes<'a, E>>, IndexError> {
         let first_page = entry.record.first_leaf;
-        // The search for the root waits for the first page's lock, which the node itself may hold.
-        self.sweep_page_locks(&access, (&[first_page], &[]), report)
-            .await?;
-        let broken = Cell::new(false);
-        let finished = finish_root(&access, entry, &broken);
-        let Some(root) = wait_limit.wait(finished).await else {
+        let mut batch = self.counted_batch();
+        let root = self.root_of(entry, &access, &mut batch, wait_limit, report);
+        let Some(root) = root.await? else {
             return Ok(None);
         };
-        let root = root?;
-        if root.is_null() {
-            return Ok(None);
-        }
         let (geometry, table) = (access.geometry, entry.record.id);
         let contents = read_contents(&self.endpoint, &self.layout, geometry, table, root);
         let contents = contents.await?;
@@ -148,92 +161,27 @@ impl<E: Endpoint> MemoryMaintainer<E> {
     pub(super) async fn sweep_bytes_locks(
         &self,
         table: &SweptBytes<'_, E>,
-        (chunks, left): (&ChunkTable, &[(ChunkIndex, OwnerWord)]),
+        chunks: &ChunkTable,
+        left: &[(ChunkIndex, OwnerWord)],
         report: &mut SweepReport,
     ) -> Result<(), IndexError> {
         let stride = table.access.geometry.stride_blocks();
         let members = self.layout.members();
-        let is_reachable = |node| members.state(node).is_some_and(MemberState::is_reachable);
         let mut places: Vec<RemoteAddr> = Vec::new();
         for (base, block_count) in &table.runs {
-            if is_reachable(base.node()) {
+            if members.is_reachable(base.node()) {
                 let pages = (0..block_count / stride).map(|page| base.offset_blocks(page * stride));
                 places.extend(pages);
             }
         }
         for (index, chunk) in chunks.iter() {
-            let is_leaves = matches!(chunk.purpose, Some(ChunkPurpose::Leaves { .. }));
-            if is_leaves && chunk.table == table.access.table {
-                places.extend(self.page_places(&table.access, index));
+            if chunk.has_leaves(table.access.table) {
+                places.extend(self.chunk_places(&table.access, index));
             }
         }
-        self.sweep_page_locks(&table.access, (&places, left), report)
+        let mut batch = self.counted_batch();
+        self.sweep_locks(&table.access, &mut batch, &places, left, report)
             .await
-    }
-
-    /// Returns the page addresses in a chunk that splits take from, in order.
-    pub(crate) fn page_places<'a>(
-        &'a self,
-        access: &PageAccess<'a, E>,
-        chunk: ChunkIndex,
-    ) -> impl Iterator<Item = RemoteAddr> + 'a {
-        let start = self.layout.chunk_start(chunk);
-        let shape = page_shape(access.geometry);
-        (0..shape.piece_count).map(move |page| start.offset_blocks(page * shape.stride_blocks))
-    }
-
-    async fn sweep_page_locks(
-        &self,
-        access: &PageAccess<'_, E>,
-        (pages, left): (&[RemoteAddr], &[(ChunkIndex, OwnerWord)]),
-        report: &mut SweepReport,
-    ) -> Result<(), IndexError> {
-        let mut batch = CountedBatch::new(&self.endpoint, OperationKind::Control);
-        let ChunkPurpose::Leaves { slots } = page_shape(access.geometry).purpose else {
-            unreachable!("pages are leaves");
-        };
-        let is_pages = |purpose| match purpose {
-            ChunkPurpose::Leaves { slots: of } | ChunkPurpose::Run { slots: of, .. } => of == slots,
-            _ => false,
-        };
-        let of = (access.table, is_pages);
-        for part in pages.chunks(LOCK_BATCH_COUNT) {
-            batch.clear();
-            let locks: Vec<_> = part
-                .iter()
-                .map(|page| (*page, batch.read(access.geometry.lock(*page), 1)))
-                .collect();
-            self.endpoint.execute(&mut batch).await?;
-            let held: Vec<(RemoteAddr, OwnerWord)> = locks
-                .into_iter()
-                .map(|(page, read)| (page, OwnerWord::from_word(batch.words(read)[0])))
-                .filter(|(_, owner)| !owner.is_free())
-                .collect();
-            for (page, owner) in held {
-                if self.is_left(&mut batch, owner).await?
-                    && self.is_still(&mut batch, page, of).await?
-                {
-                    // Locks that a sweep leaves are released by the next one.
-                    let broken = Cell::new(false);
-                    let recovery = access.recover(&mut batch, page, owner, &broken);
-                    match recovery.await {
-                        Ok(recovered) => report.lock_count += u64::from(recovered),
-                        // The page's creator may have died in the middle of its WRITE. Sorting the
-                        // chunk finds out whether it was ever linked to.
-                        Err(LeafError::Damaged { .. } | LeafError::Contradiction { .. })
-                            if self.is_in(left, page) => {}
-                        Err(error) => report.note_damage(error.into())?,
-                    }
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Returns whether a page lies in one of these chunks.
-    fn is_in(&self, left: &[(ChunkIndex, OwnerWord)], page: RemoteAddr) -> bool {
-        let chunk = self.layout.chunk_of(page);
-        left.iter().any(|(index, _)| Some(*index) == chunk)
     }
 
     /// Returns the new state of a chunk that has been taken over; `None` if it stays the node's.
@@ -248,9 +196,17 @@ impl<E: Endpoint> MemoryMaintainer<E> {
         let none = FreeLeaves::default();
         Ok(match entry.purpose {
             Some(purpose @ ChunkPurpose::Leaves { .. }) => {
-                let free = self.sort_pages(table, chunk, wait_limit, report).await?;
-                report.leaf_count += free.as_ref().map_or(0, FreeLeaves::count);
-                free.map(|free| (purpose, free))
+                let index = ByteIndex::new(table.access, &table.state);
+                let is_in_use =
+                    async |batch: &mut Batch, page, _| index.is_in_use(batch, page).await;
+                let pages = LeasedLeaves {
+                    access: &table.access,
+                    first: table.first_page,
+                    chunk,
+                };
+                let mut batch = self.counted_batch();
+                let free = self.sort_leaves(&pages, &mut batch, is_in_use, wait_limit, report);
+                free.await?.map(|free| (purpose, free))
             }
             Some(purpose @ (ChunkPurpose::Run { .. } | ChunkPurpose::Snapshot { .. }))
                 if table.named.contains(&chunk) =>
@@ -261,77 +217,6 @@ impl<E: Endpoint> MemoryMaintainer<E> {
             Some(ChunkPurpose::Blocks { .. } | ChunkPurpose::Extent { .. }) | None => None,
             Some(_) => Some((ChunkPurpose::Free, none)),
         })
-    }
-
-    /// Returns which pages of a leased chunk are free; `None` if the chunk was skipped.
-    async fn sort_pages(
-        &self,
-        table: &SweptBytes<'_, E>,
-        chunk: ChunkIndex,
-        wait_limit: &WaitLimit<'_>,
-        report: &mut SweepReport,
-    ) -> Result<Option<FreeLeaves>, IndexError> {
-        let access = &table.access;
-        let mut free = FreeLeaves::default();
-        let mut batch = CountedBatch::new(&self.endpoint, OperationKind::Control);
-        let index = ByteIndex::new(*access, &table.state);
-        for (number, place) in self.page_places(access, chunk).enumerate() {
-            if place == table.first_page {
-                continue;
-            }
-            batch.clear();
-            let words = access.geometry.image_size_words();
-            let read = batch.read(access.geometry.state(place), words);
-            self.endpoint.execute(&mut batch).await?;
-            let image = PageImage::new(access.geometry, batch.words(read));
-            let is_retired = image.is_retired();
-            let is_nothing = is_retired || image.was_never_written();
-            if is_retired && !image.link().place().is_null() {
-                // The page was replaced or moved: others may still reach it (LEAF-7).
-                continue;
-            }
-            let is_used = async {
-                if is_nothing {
-                    return Ok(false);
-                }
-                index.is_in_use(&mut batch, place).await
-            };
-            let Some(is_used) = wait_limit.wait(is_used).await else {
-                tracing::warn!(table = %access.table, page = %place, "{GIVEN_UP}");
-                report.given_up_count += 1;
-                return Ok(None);
-            };
-            match is_used {
-                Ok(true) => continue,
-                Ok(false) => {}
-                Err(error) => {
-                    report.note_bytes_damage(error)?;
-                    return Ok(None);
-                }
-            }
-            if !is_nothing && self.is_moved(access, &mut batch, place).await? {
-                continue;
-            }
-            if !is_retired {
-                let fences = (
-                    farleaf_leaf::strings::Fence::START,
-                    farleaf_leaf::strings::Fence::End,
-                );
-                let draft = PageDraft::of_records(access.geometry, fences, []);
-                let mut page = draft.build(RemoteAddr::NULL.retired());
-                batch.clear();
-                let change = PageChange {
-                    geometry: access.geometry,
-                    addr: place,
-                    table: access.table,
-                    next: OwnerWord::FREE,
-                };
-                change.write_new(&mut batch, &mut page);
-                self.endpoint.execute(&mut batch).await?;
-            }
-            free.insert(number as u64);
-        }
-        Ok(Some(free))
     }
 
     /// Sweeps the value blocks of a table that fenced sessions held.
@@ -346,7 +231,7 @@ impl<E: Endpoint> MemoryMaintainer<E> {
         let index = ByteIndex::new(table.access, &table.state);
         let asks =
             async |question: ReferenceQuery<'_>| -> Result<ReferenceAnswer, BlockQueryError> {
-                let mut batch = CountedBatch::new(&self.endpoint, OperationKind::Control);
+                let mut batch = self.counted_batch();
                 let word = question.pointer.word();
                 let refers = index.refers(&mut batch, question.locator, word);
                 match wait_limit.wait(refers).await {
@@ -391,7 +276,7 @@ impl<E: Endpoint> MemoryMaintainer<E> {
         let Some((session, _)) = self.owner.holder() else {
             return Ok(());
         };
-        let mut batch = CountedBatch::new(&self.endpoint, OperationKind::Control);
+        let mut batch = self.counted_batch();
         let read = batch.read(self.layout.sequence(), 1);
         self.endpoint.execute(&mut batch).await?;
         let sequence = batch.words(read)[0];
@@ -404,7 +289,7 @@ impl<E: Endpoint> MemoryMaintainer<E> {
 
 impl SweepReport {
     /// Counts corruption, and continues; returns any other error, which ends the sweep.
-    fn note_bytes_damage(&mut self, error: ByteIndexError) -> Result<(), IndexError> {
+    pub(super) fn note_bytes_damage(&mut self, error: ByteIndexError) -> Result<(), IndexError> {
         match error {
             ByteIndexError::Index(error) => self.note_damage(error),
             // Every other reason for a missing answer counts as corruption of the table.

@@ -2,17 +2,26 @@
 
 use farleaf_base::{OwnerWord, RemoteAddr};
 use farleaf_fabric::{Batch, Endpoint};
+use farleaf_index::strings::ByteIndexError;
 use farleaf_index::tree::head::Head;
 use farleaf_index::{Index, IndexError};
-use farleaf_leaf::words::{LeafAccess, LeafBuffer, LeafFormat};
+use farleaf_leaf::words::{LeafAccess, LeafFormat, link_of, low_word_of, was_never_written};
 use farleaf_pool::PoolError;
 use farleaf_pool::allocation::ChunkTable;
 use farleaf_pool::chunk::{ChunkEntry, ChunkPurpose, FreeLeaves};
 use farleaf_pool::layout::ChunkIndex;
 
-use super::tables::{KnownTables, SweptTable};
-use super::{GIVEN_UP, MemoryMaintainer, SweepReport};
+use super::tables::KnownTables;
+use super::{GIVEN_UP, MemoryMaintainer, SweepReport, SweptLeaf};
 use crate::wait_limit::WaitLimit;
+
+/// Leaves or pages in a leased chunk.
+pub(super) struct LeasedLeaves<'a, E, F> {
+    pub(super) access: &'a LeafAccess<'a, E, F>,
+    /// First leaf of the table, which is never free.
+    pub(super) first: RemoteAddr,
+    pub(super) chunk: ChunkIndex,
+}
 
 impl<E: Endpoint> MemoryMaintainer<E> {
     /// Returns the chunks whose owners are fenced.
@@ -67,9 +76,18 @@ impl<E: Endpoint> MemoryMaintainer<E> {
         };
         Ok(match entry.purpose {
             Some(purpose @ ChunkPurpose::Leaves { .. }) => {
-                let free = self.sort_leaves(table, chunk, wait_limit, report).await?;
-                report.leaf_count += free.as_ref().map_or(0, FreeLeaves::count);
-                free.map(|free| (purpose, free))
+                let index = Index::new(table.access, &table.state);
+                let is_in_use = async |batch: &mut Batch, leaf, low| {
+                    Ok(index.is_in_use(batch, leaf, low).await?)
+                };
+                let leaves = LeasedLeaves {
+                    access: &table.access,
+                    first: table.first_leaf,
+                    chunk,
+                };
+                let mut batch = Batch::new();
+                let free = self.sort_leaves(&leaves, &mut batch, is_in_use, wait_limit, report);
+                free.await?.map(|free| (purpose, free))
             }
             Some(purpose @ (ChunkPurpose::Run { .. } | ChunkPurpose::Snapshot { .. }))
                 if table.named.contains(&chunk) =>
@@ -110,34 +128,36 @@ impl<E: Endpoint> MemoryMaintainer<E> {
         })
     }
 
-    /// Returns which leaves of a leased chunk are free; `None` if the chunk was skipped.
-    async fn sort_leaves(
+    /// Returns which leaves or pages of a leased chunk are free, and counts them; `None` if the
+    /// chunk was skipped. `is_in_use` searches for a leaf with this word as its lower fence.
+    pub(super) async fn sort_leaves<F: SweptLeaf>(
         &self,
-        table: &SweptTable<'_, E>,
-        chunk: ChunkIndex,
+        leaves: &LeasedLeaves<'_, E, F>,
+        batch: &mut Batch,
+        is_in_use: impl AsyncFn(&mut Batch, RemoteAddr, u64) -> Result<bool, ByteIndexError>,
         wait_limit: &WaitLimit<'_>,
         report: &mut SweepReport,
     ) -> Result<Option<FreeLeaves>, IndexError> {
-        let access = &table.access;
+        let access = leaves.access;
         let mut free = FreeLeaves::default();
-        let mut batch = Batch::new();
-        let index = Index::new(*access, &table.state);
-        for (number, place) in self.chunk_places(access, chunk).enumerate() {
-            if place == table.first_leaf {
+        for (number, place) in self.chunk_places(access, leaves.chunk).enumerate() {
+            if place == leaves.first {
                 continue;
             }
             batch.clear();
-            let words = access.geometry.image_size_words();
-            let read = batch.read(access.geometry.state(place), words);
-            self.endpoint.execute(&mut batch).await?;
-            let image = farleaf_leaf::words::LeafImage::new(access.geometry, batch.words(read));
+            let state = access.geometry.state_addr(place);
+            let read = batch.read(state, access.geometry.image_size_words());
+            self.endpoint.execute(batch).await?;
+            let image = batch.words(read);
             // An unlocked leaf in use is intact, or torn by a live writer, which found it by a
             // search. So for a torn leaf, too, a search for its lower fence tells whether it is in
             // use.
-            let (low, is_retired) = (image.low(), image.is_retired());
-            let is_nothing = is_retired || image.was_never_written();
-            if is_retired && !image.link().place().is_null() {
-                // The leaf was moved. The retrainer waits for its grace period.
+            let (low, link) = (low_word_of(image), link_of(image));
+            let is_retired = link.is_retired();
+            let is_nothing = is_retired || was_never_written(image);
+            if is_retired && !link.place().is_null() {
+                // The leaf was moved or replaced: others may still reach it, and the retrainer
+                // waits for its grace period (LEAF-7).
                 continue;
             }
             // Nothing links to a leaf that was never complete (LEAF-3).
@@ -145,7 +165,7 @@ impl<E: Endpoint> MemoryMaintainer<E> {
                 if is_nothing {
                     return Ok(false);
                 }
-                index.is_in_use(&mut batch, (place, low)).await
+                is_in_use(batch, place, low).await
             };
             let Some(is_used) = wait_limit.wait(is_used).await else {
                 tracing::warn!(table = %access.table, leaf = %place, "{GIVEN_UP}");
@@ -156,21 +176,21 @@ impl<E: Endpoint> MemoryMaintainer<E> {
                 Ok(true) => continue,
                 Ok(false) => {}
                 Err(error) => {
-                    report.note_damage(error)?;
+                    report.note_bytes_damage(error)?;
                     return Ok(None);
                 }
             }
-            if !is_nothing && self.is_moved(access, &mut batch, place).await? {
+            if !is_nothing && self.is_moved(access, batch, place).await? {
                 continue;
             }
             if !is_retired {
-                let mut leaf = LeafBuffer::new(access.geometry, 0, 0, RemoteAddr::NULL.retired());
                 batch.clear();
-                access.change(place).write_new(&mut batch, &mut leaf);
-                self.endpoint.execute(&mut batch).await?;
+                access.geometry.write_retired(batch, place, access.table);
+                self.endpoint.execute(batch).await?;
             }
             free.insert(number as u64);
         }
+        report.leaf_count += free.count();
         Ok(Some(free))
     }
 

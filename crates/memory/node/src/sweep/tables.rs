@@ -5,22 +5,21 @@ use core::cell::Cell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-use farleaf_base::{OwnerWord, RemoteAddr, TableId};
+use farleaf_base::{OwnerWord, RemoteAddr, TableId, WordAddr};
 use farleaf_fabric::{Batch, Endpoint};
 use farleaf_index::load::finish_root;
 use farleaf_index::snapshot::read_contents;
 use farleaf_index::tree::head::Head;
 use farleaf_index::{IndexError, IndexState, Layer, LayerKind};
-use farleaf_leaf::words::LeafAccess;
+use farleaf_leaf::words::{LeafAccess, LeafError};
 use farleaf_pool::PoolError;
 use farleaf_pool::allocation::ChunkTable;
 use farleaf_pool::catalog::{CatalogEntry, EntryState};
 use farleaf_pool::chunk::ChunkPurpose;
 use farleaf_pool::layout::ChunkIndex;
-use farleaf_pool::members::MemberState;
 
 use super::bytes::SweptBytes;
-use super::{GIVEN_UP, MemoryMaintainer, SweepReport};
+use super::{GIVEN_UP, MemoryMaintainer, SweepReport, SweptLeaf};
 use crate::catalog::read_catalog;
 use crate::wait_limit::WaitLimit;
 
@@ -90,38 +89,24 @@ impl<E: Endpoint> MemoryMaintainer<E> {
         let (mut tables, mut byte_tables, mut unknown) = (Vec::new(), Vec::new(), Vec::new());
         for entry in live {
             let table = entry.record.id;
-            if let Some(access) = self.page_access(entry) {
-                match self
-                    .read_byte_table(entry, access, wait_limit, report)
+            let known = if let Some(access) = self.page_access(entry) {
+                let known = self.read_byte_table(entry, access, wait_limit, report);
+                known
                     .await
-                {
-                    Ok(Some(known)) => byte_tables.push(known),
-                    Ok(None) => {
-                        report.note_given_up(entry);
-                        unknown.push(table);
-                    }
-                    Err(error) => {
-                        report.note_damage(error)?;
-                        unknown.push(table);
-                    }
-                }
-                continue;
-            }
-            let Some(access) = self.access(entry) else {
+                    .map(|known| known.map(|it| byte_tables.push(it)))
+            } else if let Some(access) = self.access(entry) {
+                let known = self.read_table(entry, access, wait_limit, report);
+                known.await.map(|known| known.map(|it| tables.push(it)))
+            } else {
                 unknown.push(table);
                 continue;
             };
-            match self.read_table(entry, access, wait_limit, report).await {
-                Ok(Some(known)) => tables.push(known),
-                Ok(None) => {
-                    report.note_given_up(entry);
-                    unknown.push(table);
-                }
-                Err(error) => {
-                    report.note_damage(error)?;
-                    unknown.push(table);
-                }
+            match known {
+                Ok(Some(())) => continue,
+                Ok(None) => report.note_given_up(entry),
+                Err(error) => report.note_damage(error)?,
             }
+            unknown.push(table);
         }
         Ok(KnownTables {
             catalog,
@@ -131,7 +116,7 @@ impl<E: Endpoint> MemoryMaintainer<E> {
         })
     }
 
-    /// Reads the root and the directory of a live table; `None` if it was skipped.
+    /// Reads the root and the directory of a live table; `None` if it was skipped or dropped.
     async fn read_table<'a>(
         &'a self,
         entry: &CatalogEntry,
@@ -140,19 +125,12 @@ impl<E: Endpoint> MemoryMaintainer<E> {
         report: &mut SweepReport,
     ) -> Result<Option<SweptTable<'a, E>>, IndexError> {
         let first_leaf = entry.record.first_leaf;
-        // The search for the root waits for the first leaf's lock, which the node itself may hold.
-        self.sweep_locks(&access, &[first_leaf], report).await?;
-        let broken = Cell::new(false);
-        let finished = finish_root(&access, entry, &broken);
-        let Some(root) = wait_limit.wait(finished).await else {
+        let mut batch = Batch::new();
+        let root = self.root_of(entry, &access, &mut batch, wait_limit, report);
+        let Some(root) = root.await? else {
             return Ok(None);
         };
-        let root = root?;
         let (geometry, table) = (access.geometry, entry.record.id);
-        if root.is_null() {
-            // The table was dropped just now.
-            return Ok(None);
-        }
         let kind = LayerKind::from_number(entry.record.search_layer);
         if kind.is_some_and(LayerKind::has_tree) {
             let known = self.read_tree(&access, root, report).await?;
@@ -190,56 +168,93 @@ impl<E: Endpoint> MemoryMaintainer<E> {
     ) -> Vec<RemoteAddr> {
         let mut places = state.trained_leaves();
         let members = self.layout.members();
-        let is_reachable = |node| members.state(node).is_some_and(MemberState::is_reachable);
-        places.retain(|leaf| is_reachable(leaf.node()));
+        places.retain(|leaf| members.is_reachable(leaf.node()));
         for (index, chunk) in chunks.iter() {
-            let is_leaves = matches!(chunk.purpose, Some(ChunkPurpose::Leaves { .. }));
-            if is_leaves && chunk.table == access.table {
+            if chunk.has_leaves(access.table) {
                 places.extend(self.chunk_places(access, index));
             }
         }
         places
     }
 
-    pub(super) async fn sweep_locks(
+    /// Returns the root of a live table of any kind; `None` if it was skipped or dropped.
+    pub(super) async fn root_of<F: SweptLeaf>(
         &self,
-        access: &LeafAccess<'_, E>,
+        entry: &CatalogEntry,
+        access: &LeafAccess<'_, E, F>,
+        batch: &mut Batch,
+        wait_limit: &WaitLimit<'_>,
+        report: &mut SweepReport,
+    ) -> Result<Option<RemoteAddr>, IndexError> {
+        // The search for the root waits for the first leaf's lock, which the node itself may hold.
+        self.sweep_locks(access, batch, &[entry.record.first_leaf], &[], report)
+            .await?;
+        let broken = Cell::new(false);
+        let root = wait_limit.wait(finish_root(access, entry, &broken)).await;
+        Ok(root.transpose()?.filter(|root| !root.is_null()))
+    }
+
+    /// Sweeps the locks of these leaves or pages. `left` are the chunks that are sorted next.
+    pub(super) async fn sweep_locks<F: SweptLeaf>(
+        &self,
+        access: &LeafAccess<'_, E, F>,
+        batch: &mut Batch,
         leaves: &[RemoteAddr],
+        left: &[(ChunkIndex, OwnerWord)],
         report: &mut SweepReport,
     ) -> Result<(), IndexError> {
-        let mut batch = Batch::new();
-        let slots = access.geometry.slots();
+        let shape = access.geometry.chunk_shape();
         let is_leaves = |purpose| match purpose {
-            ChunkPurpose::Leaves { slots: of } | ChunkPurpose::Run { slots: of, .. } => of == slots,
-            _ => false,
+            ChunkPurpose::Run { slots, .. } => shape.purpose == ChunkPurpose::Leaves { slots },
+            other => shape.purpose == other,
         };
-        let of = (access.table, is_leaves);
         for part in leaves.chunks(LOCK_BATCH_COUNT) {
-            batch.clear();
-            let locks: Vec<_> = part
-                .iter()
-                .map(|leaf| (*leaf, batch.read(access.geometry.lock(*leaf), 1)))
-                .collect();
-            self.endpoint.execute(&mut batch).await?;
-            let held: Vec<(RemoteAddr, OwnerWord)> = locks
-                .into_iter()
-                .map(|(leaf, read)| (leaf, OwnerWord::from_word(batch.words(read)[0])))
-                .filter(|(_, owner)| !owner.is_free())
-                .collect();
-            for (leaf, owner) in held {
-                if self.is_left(&mut batch, owner).await?
-                    && self.is_still(&mut batch, leaf, of).await?
+            let lock_of = |leaf| access.geometry.lock_addr(leaf);
+            for (leaf, owner) in self.held_locks(batch, part, lock_of).await? {
+                if !self
+                    .is_dead(batch, owner, leaf, access.table, is_leaves)
+                    .await?
                 {
-                    // Locks that a sweep leaves are released by the next one.
-                    let broken = Cell::new(false);
-                    let recovery = access.recover(&mut batch, leaf, owner, &broken);
-                    match recovery.await {
-                        Ok(recovered) => report.lock_count += u64::from(recovered),
-                        Err(error) => report.note_damage(error.into())?,
-                    }
+                    continue;
+                }
+                // Locks that a sweep leaves are released by the next one.
+                let broken = Cell::new(false);
+                match access.recover(batch, leaf, owner, &broken).await {
+                    Ok(recovered) => report.lock_count += u64::from(recovered),
+                    // The page's creator may have died in the middle of its WRITE. Sorting the
+                    // chunk finds out whether it was ever linked to.
+                    Err(LeafError::Damaged { .. } | LeafError::Contradiction { .. })
+                        if self.is_in(left, leaf) => {}
+                    Err(error) => report.note_damage(error.into())?,
                 }
             }
         }
         Ok(())
+    }
+
+    /// Reads the locks of leaves, pages or inner nodes in one batch; returns those that are held,
+    /// and their owners.
+    pub(super) async fn held_locks(
+        &self,
+        batch: &mut Batch,
+        pieces: &[RemoteAddr],
+        lock_of: impl Fn(RemoteAddr) -> WordAddr,
+    ) -> Result<Vec<(RemoteAddr, OwnerWord)>, PoolError> {
+        batch.clear();
+        let locks = pieces
+            .iter()
+            .map(|piece| (*piece, batch.read(lock_of(*piece), 1)));
+        let locks: Vec<_> = locks.collect();
+        self.endpoint.execute(batch).await?;
+        let owners = locks
+            .into_iter()
+            .map(|(piece, read)| (piece, OwnerWord::from_word(batch.words(read)[0])));
+        Ok(owners.filter(|(_, owner)| !owner.is_free()).collect())
+    }
+
+    /// Returns whether a leaf or page lies in one of these chunks.
+    fn is_in(&self, left: &[(ChunkIndex, OwnerWord)], piece: RemoteAddr) -> bool {
+        let chunk = self.layout.chunk_of(piece);
+        left.iter().any(|(index, _)| Some(*index) == chunk)
     }
 }

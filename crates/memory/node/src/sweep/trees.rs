@@ -49,8 +49,8 @@ impl<E: Endpoint> MemoryMaintainer<E> {
         let head = read_head(access, root).await?;
         let chunks = tree.chunks(head.generation).await?;
         for chunk in &chunks {
-            let of = (head.generation, *chunk);
-            self.sweep_inner_locks(&tree, of, report).await?;
+            self.sweep_inner_locks(&tree, head.generation, *chunk, report)
+                .await?;
         }
         let level = tree.level(head.generation).await?;
         let cache = SearchLayerCache::new(head, level);
@@ -69,25 +69,18 @@ impl<E: Endpoint> MemoryMaintainer<E> {
     async fn sweep_inner_locks(
         &self,
         tree: &TreeAccess<'_, E>,
-        (generation, chunk): (u16, ChunkIndex),
+        generation: u16,
+        chunk: ChunkIndex,
         report: &mut SweepReport,
     ) -> Result<(), IndexError> {
         let mut batch = Batch::new();
         let is_inner = |purpose| purpose == ChunkPurpose::Inner { generation };
-        let of = (tree.leaves.table, is_inner);
-        let places = inner_places(self.layout.chunk_start(chunk));
-        let locks: Vec<_> = places
-            .map(|place| (place, batch.read(lock_addr(place), 1)))
-            .collect();
-        self.endpoint.execute(&mut batch).await?;
-        let held = locks.into_iter().map(|(place, read)| {
-            let owner = OwnerWord::from_word(batch.words(read)[0]);
-            (place, owner)
-        });
-        let held: Vec<_> = held.filter(|(_, owner)| !owner.is_free()).collect();
-        for (place, owner) in held {
-            if self.is_left(&mut batch, owner).await?
-                && self.is_still(&mut batch, place, of).await?
+        let places: Vec<_> = inner_places(self.layout.chunk_start(chunk)).collect();
+        let table = tree.leaves.table;
+        for (place, owner) in self.held_locks(&mut batch, &places, lock_addr).await? {
+            if self
+                .is_dead(&mut batch, owner, place, table, is_inner)
+                .await?
             {
                 tree.recover(&mut batch, place, owner).await?;
                 report.lock_count += 1;
@@ -121,8 +114,8 @@ impl<E: Endpoint> MemoryMaintainer<E> {
             let is_node = level > 0 && level <= root.spare();
             let mut arrived = None;
             if is_node {
-                let way = tree.descend(&mut batch, root.place(), (low, level), |_| {});
-                arrived = way.await?.map(|found| found.addr);
+                let descent = tree.descend(&mut batch, root.place(), low, level, |_| {});
+                arrived = descent.await?.map(|found| found.addr);
             }
             if arrived == Some(place) {
                 continue;

@@ -85,7 +85,9 @@ fn size_blocks(word_count: usize) -> u64 {
 
 /// Claims enough chunks for an allocation of so many words.
 pub(super) async fn claim<E: Endpoint>(
-    (endpoint, layout, owner): (&E, &PoolLayout, OwnerWord),
+    endpoint: &E,
+    layout: &PoolLayout,
+    owner: OwnerWord,
     table: TableId,
     word_count: usize,
 ) -> Result<(RemoteAddr, u64), PoolError> {

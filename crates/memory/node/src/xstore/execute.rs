@@ -28,21 +28,20 @@ impl<B: SessionFactory> Worker<B> {
             self.follow().await?;
             match request {
                 WordRequest::Get(key) => {
-                    let looked = self.look_up(&worker_session, table, key, None).await?;
-                    Ok(WordReply::Found(looked.found))
+                    let lookup = self.look_up(&worker_session, table, key, None).await?;
+                    Ok(WordReply::Found(lookup.found))
                 }
                 WordRequest::LookUp(key, known) => {
-                    let looked = self
+                    let lookup = self
                         .look_up(&worker_session, table, key, Some(known))
                         .await?;
-                    Ok(WordReply::LookUpReply(Box::new(looked)))
+                    Ok(WordReply::LookUpReply(Box::new(lookup)))
                 }
                 WordRequest::Change(key, change) => {
-                    self.change(&worker_session, table, key, (change, None))
-                        .await
+                    self.change(&worker_session, table, key, change, None).await
                 }
                 WordRequest::ChangeAt(key, change, place) => {
-                    self.change(&worker_session, table, key, (change, Some(place)))
+                    self.change(&worker_session, table, key, change, Some(place))
                         .await
                 }
                 WordRequest::Count => {
@@ -109,7 +108,8 @@ impl<B: SessionFactory> Worker<B> {
         worker_session: &WorkerSession<B::Endpoint>,
         table: &Arc<LeafTable>,
         key: u64,
-        (change, place): (Change, Option<TablePosition>),
+        change: Change,
+        place: Option<TablePosition>,
     ) -> Result<WordReply, IndexError> {
         let mut batch = Batch::new();
         loop {

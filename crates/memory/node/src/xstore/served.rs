@@ -1,8 +1,9 @@
 //! One served table: the tree over its leaves, and its models.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 
+use farleaf_base::locks::{lock, read, write};
 use farleaf_base::{RemoteAddr, TableId};
 use farleaf_index::operation::Decision;
 use farleaf_index::rpc::{Change, ModelNews};
@@ -55,8 +56,7 @@ pub(super) struct BuildGuard<'a> {
 impl BuildGuard<'_> {
     /// Installs the finished tree.
     pub(super) fn end(self, built: Arc<BuiltTree>) {
-        let place = self.table.built.write();
-        *place.unwrap_or_else(PoisonError::into_inner) = Some(built);
+        *write(&self.table.built) = Some(built);
     }
 }
 
@@ -157,7 +157,7 @@ impl LeafTable {
 
     /// Returns the tree and the models of the newest known root.
     pub fn built(&self) -> Option<Arc<BuiltTree>> {
-        let built = self.built.read().unwrap_or_else(PoisonError::into_inner);
+        let built = read(&self.built);
         built.clone()
     }
 
@@ -175,13 +175,13 @@ impl LeafTable {
         sub_model: Option<(u32, u32)>,
     ) -> Option<TrainingGuard> {
         let (set, fetch) = (Ordering::AcqRel, Ordering::Acquire);
-        let begun = self
+        let started = self
             .training_count
             .fetch_update(set, fetch, |count| match sub_model {
                 None => (count == 0).then_some(TRAINS_ALL),
                 Some(_) => (count < TRAINS_ALL - 1).then(|| count + 1),
             });
-        begun.ok()?;
+        started.ok()?;
         let mut training = TrainingGuard {
             table: Arc::clone(self),
             one: None,
@@ -203,7 +203,7 @@ impl LeafTable {
     }
 
     pub(super) fn area(&self) -> MutexGuard<'_, ModelArea> {
-        self.area.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.area)
     }
 
     pub(super) fn next_generation(&self) -> u32 {
@@ -299,13 +299,13 @@ impl BuiltTree {
 
     /// Returns the newest generation of models.
     pub fn models(&self) -> Option<Arc<Models>> {
-        let models = self.models.read().unwrap_or_else(PoisonError::into_inner);
+        let models = read(&self.models);
         models.clone()
     }
 
     /// Installs models; returns the previous generation.
     pub(super) fn set_models(&self, models: Arc<Models>) -> Option<Arc<Models>> {
-        let mut place = self.models.write().unwrap_or_else(PoisonError::into_inner);
+        let mut place = write(&self.models);
         place.replace(models)
     }
 
@@ -402,8 +402,7 @@ impl Models {
 
     /// Replaces a sub-model; returns the previous one.
     pub(super) fn replace(&self, number: u32, trained: TrainedSubModel) -> Arc<TrainedSubModel> {
-        let place = self.served[number as usize].trained.write();
-        let mut place = place.unwrap_or_else(PoisonError::into_inner);
+        let mut place = write(&self.served[number as usize].trained);
         std::mem::replace(&mut place, Arc::new(trained))
     }
 
@@ -416,7 +415,7 @@ impl Models {
 
 impl ServedSubModel {
     fn trained(&self) -> Arc<TrainedSubModel> {
-        let trained = self.trained.read().unwrap_or_else(PoisonError::into_inner);
+        let trained = read(&self.trained);
         Arc::clone(&trained)
     }
 }

@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use farleaf_base::TableId;
+use farleaf_base::locks::lock;
 use farleaf_index::rpc::Failure;
 use farleaf_pool::catalog::CatalogEntry;
 
@@ -56,17 +57,9 @@ impl LeafTables {
         self.leaves_per_sub_model.load(Ordering::Relaxed)
     }
 
-    fn tables(&self) -> MutexGuard<'_, BTreeMap<TableId, Arc<LeafTable>>> {
-        self.tables.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn queue(&self) -> MutexGuard<'_, VecDeque<DueTraining>> {
-        self.due.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Returns a table that has been requested before.
     pub fn get(&self, id: TableId) -> Option<Arc<LeafTable>> {
-        self.tables().get(&id).cloned()
+        lock(&self.tables).get(&id).cloned()
     }
 
     /// Adds a table at its first request.
@@ -75,7 +68,7 @@ impl LeafTables {
     /// The catalog entry is not supported by this version.
     pub fn add(&self, entry: CatalogEntry) -> Result<Arc<LeafTable>, Failure> {
         let id = entry.record.id;
-        let mut tables = self.tables();
+        let mut tables = lock(&self.tables);
         if let Some(table) = tables.get(&id) {
             return Ok(Arc::clone(table));
         }
@@ -87,26 +80,26 @@ impl LeafTables {
 
     /// Returns all tables that have been requested.
     pub fn all(&self) -> Vec<Arc<LeafTable>> {
-        self.tables().values().cloned().collect()
+        lock(&self.tables).values().cloned().collect()
     }
 
     /// Removes a dropped table, with all training that is due for it.
     pub fn forget(&self, id: TableId) {
-        self.tables().remove(&id);
-        self.queue().retain(|due| due.table.id() != id);
+        lock(&self.tables).remove(&id);
+        lock(&self.due).retain(|due| due.table.id() != id);
     }
 
     /// Adds due training to the queue.
     pub fn push(&self, due: DueTraining) {
-        self.queue().push_back(due);
+        lock(&self.due).push_back(due);
         self.has_due.notify_one();
     }
 
     /// Removes and returns the oldest due training that no other training excludes.
     pub fn pop(&self) -> Option<(DueTraining, TrainingGuard)> {
-        let mut queue = self.queue();
+        let mut queue = lock(&self.due);
         let mut waiting: Vec<TableId> = Vec::new();
-        let begun = queue.iter().enumerate().find_map(|(index, due)| {
+        let started = queue.iter().enumerate().find_map(|(index, due)| {
             let id = due.table.id();
             if waiting.contains(&id) {
                 return None;
@@ -119,13 +112,13 @@ impl LeafTables {
             }
             Some((index, training?))
         });
-        let (index, training) = begun?;
+        let (index, training) = started?;
         Some((queue.remove(index)?, training))
     }
 
     /// Waits until training may be due, or until the time limit.
     pub fn wait(&self, at_most: Duration) {
-        let queue = self.queue();
+        let queue = lock(&self.due);
         if queue.is_empty() {
             let waited = self.has_due.wait_timeout(queue, at_most);
             drop(waited);
@@ -134,7 +127,7 @@ impl LeafTables {
 
     /// Returns the length of the queue.
     pub fn due_count(&self) -> usize {
-        self.queue().len()
+        lock(&self.due).len()
     }
 
     /// Wakes all waiting threads.

@@ -29,6 +29,13 @@ pub struct Trainer<B: SessionFactory> {
     point_count: Cell<u64>,
 }
 
+/// Leaves that overlap with the span of a sub-model, and their lower fences.
+struct SpanLeaves<'a> {
+    span: &'a RangeInclusive<u64>,
+    lows: &'a [u64],
+    leaves: &'a [RemoteAddr],
+}
+
 impl<B: SessionFactory> Trainer<B> {
     /// Creates a trainer with its own worker.
     pub fn new(worker: Worker<B>) -> Self {
@@ -105,7 +112,7 @@ impl<B: SessionFactory> Trainer<B> {
         match (sub_model, one) {
             (None, _) => self.train_all(worker_session, &table, built).await,
             (_, Some((models, number))) => {
-                self.train_one(worker_session, &table, built, (&models, number))
+                self.train_one(worker_session, &table, built, &models, number)
                     .await
             }
             _ => Ok(()),
@@ -118,16 +125,21 @@ impl<B: SessionFactory> Trainer<B> {
         worker_session: &WorkerSession<B::Endpoint>,
         table: &Arc<LeafTable>,
         built: &BuiltTree,
-        (models, number): (&Arc<Models>, u32),
+        models: &Arc<Models>,
+        number: u32,
     ) -> Result<(), IndexError> {
         let Some(span) = models.top.span(number) else {
             return Ok(());
         };
         let (lows, leaves) = built.tree.overlapping(*span.start(), *span.end());
-        let of = (models.head.generation, models.next_version(number));
-        let trained = self
-            .fit(worker_session, table, of, (&span, &lows, &leaves))
-            .await?;
+        let overlapping = SpanLeaves {
+            span: &span,
+            lows: &lows,
+            leaves: &leaves,
+        };
+        let (generation, version) = (models.head.generation, models.next_version(number));
+        let trained = self.fit(worker_session, table, generation, version, overlapping);
+        let trained = trained.await?;
         let mut batch = Batch::new();
         post(&mut batch, models.head.record(number), table, &trained);
         if let Err(error) = worker_session.endpoint.execute(&mut batch).await {
@@ -171,11 +183,12 @@ impl<B: SessionFactory> Trainer<B> {
             leaf_count: lows.len() as u64,
             record_count: built.record_count.load(Ordering::Relaxed),
         };
-        let place = (PlaceKind::Records, size_words(&head));
-        head.records = self.place(worker_session, table, place).await?;
+        let word_count = size_words(&head);
+        let records = self.place(worker_session, table, PlaceKind::Records, word_count);
+        head.records = records.await?;
         let newest = Generation { head, top };
         let mut all = Vec::with_capacity(head.sub_model_count as usize);
-        let written = self.write_all(worker_session, table, (&newest, &lows, &leaves), &mut all);
+        let written = self.write_all(worker_session, table, &newest, &lows, &leaves, &mut all);
         let written = written.await;
         let models = Arc::new(Models::new(table.id(), newest, all));
         if let Err(error) = written {
@@ -198,7 +211,9 @@ impl<B: SessionFactory> Trainer<B> {
         &self,
         worker_session: &WorkerSession<B::Endpoint>,
         table: &LeafTable,
-        (newest, lows, leaves): (&Generation, &[u64], &[RemoteAddr]),
+        newest: &Generation,
+        lows: &[u64],
+        leaves: &[RemoteAddr],
         all: &mut Vec<TrainedSubModel>,
     ) -> Result<(), IndexError> {
         let Generation { head, top } = newest;
@@ -218,9 +233,13 @@ impl<B: SessionFactory> Trainer<B> {
                 continue;
             };
             let pieces = pieces_of(lows, &span);
-            let overlapping = (&span, &lows[pieces.clone()], &leaves[pieces]);
-            let of = (head.generation, 1);
-            let trained = self.fit(worker_session, table, of, overlapping).await?;
+            let overlapping = SpanLeaves {
+                span: &span,
+                lows: &lows[pieces.clone()],
+                leaves: &leaves[pieces],
+            };
+            let trained = self.fit(worker_session, table, head.generation, 1, overlapping);
+            let trained = trained.await?;
             word_count += trained.table.len() + RECORD_SIZE_WORDS;
             post(&mut batch, head.record(number), table, &trained);
             all.push(trained);
@@ -241,9 +260,15 @@ impl<B: SessionFactory> Trainer<B> {
         &self,
         worker_session: &WorkerSession<B::Endpoint>,
         table: &LeafTable,
-        (generation, version): (u32, u32),
-        (span, mut lows, mut leaves): (&RangeInclusive<u64>, &[u64], &[RemoteAddr]),
+        generation: u32,
+        version: u32,
+        overlapping: SpanLeaves<'_>,
     ) -> Result<TrainedSubModel, PoolError> {
+        let SpanLeaves {
+            span,
+            mut lows,
+            mut leaves,
+        } = overlapping;
         let has_boundary = lows[0] < *span.start() && lows.len() > 1;
         if has_boundary
             && worker_session
@@ -260,12 +285,12 @@ impl<B: SessionFactory> Trainer<B> {
         worker_session
             .endpoint
             .note_training(point_count, point_count);
-        let place = (PlaceKind::Table, leaves.len());
+        let table_place = self.place(worker_session, table, PlaceKind::Table, leaves.len());
         let record = SubModelRecord {
             version,
             generation,
             model,
-            table: self.place(worker_session, table, place).await?,
+            table: table_place.await?,
         };
         Ok(TrainedSubModel {
             record,
@@ -286,18 +311,21 @@ impl<B: SessionFactory> Trainer<B> {
         &self,
         worker_session: &WorkerSession<B::Endpoint>,
         table: &LeafTable,
-        (kind, word_count): (PlaceKind, usize),
+        kind: PlaceKind,
+        word_count: usize,
     ) -> Result<RemoteAddr, PoolError> {
         loop {
             if let Some(place) = table.area().take(kind, word_count) {
                 return Ok(place);
             }
-            let way = (
+            let claimed = area::claim(
                 &worker_session.endpoint,
                 self.worker.layout(),
                 worker_session.owner,
-            );
-            let claimed = area::claim(way, table.id(), word_count).await;
+                table.id(),
+                word_count,
+            )
+            .await;
             if matches!(claimed, Err(PoolError::Fabric(_))) {
                 // The session may own a chunk that it does not know of.
                 worker_session.broken.set(true);

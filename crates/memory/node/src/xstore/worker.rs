@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use farleaf_base::{OwnerWord, RemoteAddr, SequenceNumber, TableId};
 use farleaf_executor::backoff;
-use farleaf_fabric::{Batch, Endpoint, OperationKind};
+use farleaf_fabric::{Batch, CountedBatch, Endpoint, OperationKind};
 use farleaf_index::load::finish_root;
 use farleaf_index::snapshot::read_snapshot;
 use farleaf_index::xstore::{InnerLayer, InnerTree};
@@ -272,15 +272,13 @@ async fn walk<E: Endpoint>(
     state.follow_retired();
     let index = Index::new(*access, &state);
     let mut survey = index.survey();
-    let mut batch = Batch::new();
+    let mut batch = CountedBatch::new(endpoint, OperationKind::Control);
     let mut found: Option<(InnerTree, u64)> = None;
     while let Some(leaf) = index.survey_next(&mut batch, &mut survey).await? {
         let (tree, record_count) = found.get_or_insert_with(|| (InnerTree::new(leaf.addr), 0));
         tree.insert(leaf.low, leaf.addr);
         *record_count += leaf.record_count as u64;
     }
-    let counters = endpoint.counters();
-    counters.record(OperationKind::Control, &batch.take_cost());
     Ok(found.expect("keys begin in some leaf"))
 }
 

@@ -103,10 +103,7 @@ fn compacted<E: Endpoint>(
         finishes_another: false,
         moves_tree: false,
     };
-    let compacted = block_on(
-        compact(&work, &leased, wanted, (|_| false, may_go_on)),
-        || 0,
-    );
+    let compacted = block_on(compact(&work, &leased, wanted, |_| false, may_go_on), || 0);
     let compacted = compacted.expect("nothing happens to it");
     assert!(matches!(compacted, Compacted::Done(_)), "{compacted:?}");
     block_on(leased.give_back(&work.access), || 0).expect("it can");

@@ -36,8 +36,8 @@ impl Neighbours {
         }
     }
 
-    fn overwrite(&self, number: usize, fences: (u64, u64), link: RemoteAddr) {
-        overwrite(&self.pool, &self.entry, self.addrs[number], fences, link);
+    fn overwrite(&self, number: usize, low: u64, high: u64, link: RemoteAddr) {
+        overwrite(&self.pool, &self.entry, self.addrs[number], low, high, link);
     }
 
     /// Checks that a get, a put and a search for a key end with this error.
@@ -70,8 +70,8 @@ fn links_to_the_right_in_a_circle_are_an_error() {
     ends(|| {
         let of = Neighbours::from(2);
         let [low, ..] = of.lows;
-        of.overwrite(0, (low, low), of.addrs[1]);
-        of.overwrite(1, (low + 1, low + 1), of.addrs[0]);
+        of.overwrite(0, low, low, of.addrs[1]);
+        of.overwrite(1, low + 1, low + 1, of.addrs[0]);
         of.assert_all_end_with(low + 5, Contradiction::LinkToTheLeft);
     });
 }
@@ -82,7 +82,7 @@ fn a_link_to_the_right_that_passes_the_key_is_an_error() {
         let of = Neighbours::from(2);
         let [low, ..] = of.lows;
         // No leaf covers the keys between this leaf and the next.
-        of.overwrite(0, (low, low), of.addrs[1]);
+        of.overwrite(0, low, low, of.addrs[1]);
         of.assert_all_end_with(low + 5, Contradiction::KeyPassed);
     });
 }
@@ -91,7 +91,7 @@ fn a_link_to_the_right_that_passes_the_key_is_an_error() {
 fn a_first_leaf_that_does_not_begin_with_the_first_key_is_an_error() {
     ends(|| {
         let of = Neighbours::from(0);
-        of.overwrite(0, (10, of.lows[1] - 1), of.addrs[1]);
+        of.overwrite(0, 10, of.lows[1] - 1, of.addrs[1]);
         of.assert_all_end_with(5, Contradiction::NothingFurtherLeft);
     });
 }
@@ -101,8 +101,8 @@ fn leaves_that_were_retired_for_each_other_are_an_error() {
     ends(|| {
         let of = Neighbours::from(2);
         let [low, next, _] = of.lows;
-        of.overwrite(0, (low, next - 1), of.addrs[1].retired());
-        of.overwrite(1, (next, next), of.addrs[0].retired());
+        of.overwrite(0, low, next - 1, of.addrs[1].retired());
+        of.overwrite(1, next, next, of.addrs[0].retired());
         of.assert_all_end_with(low + 5, Contradiction::RetiredInCycle);
     });
 }
@@ -115,7 +115,7 @@ fn a_recovery_that_meets_a_contradiction_changes_nothing() {
         let mut of = Neighbours::from(2);
         let dead = of.pool.register();
         let [low, next, _] = of.lows;
-        of.overwrite(1, (low, next), of.addrs[2]);
+        of.overwrite(1, low, next, of.addrs[2]);
         tear(&of.pool, &of.entry, of.addrs[0]);
         set_lock(&of.pool, &of.entry, of.addrs[0], dead);
         of.pool.fence(dead);
@@ -143,7 +143,7 @@ fn a_sweep_goes_on_past_damage() {
         let mut of = Neighbours::from(2);
         let dead = of.pool.register();
         let [low, next, _] = of.lows;
-        of.overwrite(1, (low, next), of.addrs[2]);
+        of.overwrite(1, low, next, of.addrs[2]);
         tear(&of.pool, &of.entry, of.addrs[0]);
         set_lock(&of.pool, &of.entry, of.addrs[0], dead);
         set_lock(&of.pool, &of.entry, of.addrs[2], dead);

@@ -3,12 +3,12 @@
 use std::rc::Rc;
 
 use farleaf_base::{OwnerWord, RemoteAddr, TableId};
-use farleaf_byte_index::operation::Change;
-use farleaf_byte_index::retrain::{
-    ByteTableView, CountedModel, DueWork, RetrainResult, count_late,
-};
 use farleaf_executor::block_on;
 use farleaf_fabric::mapped::MappedEndpoint;
+use farleaf_index::strings::operation::Change;
+use farleaf_index::strings::retrain::{
+    ByteTableView, CountedModel, DueWork, RetrainResult, count_late,
+};
 use farleaf_pool::allocation::ChunkAllocator;
 use farleaf_pool::catalog::CatalogEntry;
 use farleaf_pool::chunk::{ChunkPurpose, FreeLeaves};
@@ -34,8 +34,8 @@ fn look<'a>(
     entry: &'a CatalogEntry,
 ) -> ByteTableView<'a, MappedEndpoint> {
     let access = access(&pool.plain, pool, owner);
-    let looked = block_on(ByteTableView::look(access, entry, &Rc::default()), || 0);
-    looked.expect("it is sound").expect("it is there")
+    let view = block_on(ByteTableView::look(access, entry, &Rc::default()), || 0);
+    view.expect("it is sound").expect("it is there")
 }
 
 /// Retrains these models; no pages are merged.

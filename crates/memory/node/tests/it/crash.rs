@@ -49,7 +49,7 @@ impl Case<'_> {
         for cut in &cuts {
             for comer in [FirstVisitor::Client, FirstVisitor::MemoryMaintainer] {
                 let context = Context(self.near, *cut, comer);
-                self.run_cut(*cut, comer, (before, after));
+                self.run_cut(*cut, comer, before, after);
                 core::mem::forget(context);
             }
         }
@@ -79,7 +79,7 @@ impl Case<'_> {
         (before, usage(&pool), endpoint.cuts(self.cut_count_max))
     }
 
-    fn run_cut(&self, cut: Cut, comer: FirstVisitor, (before, after): (Usage, Usage)) {
+    fn run_cut(&self, cut: Cut, comer: FirstVisitor, before: Usage, after: Usage) {
         let mut pool = (self.setup)();
         let owner = pool.register();
         let endpoint = pool.cutting(cut);

@@ -93,10 +93,11 @@ impl CuttingEndpoint {
         let step = places.len().div_ceil(count_max).max(1);
         // The beginning and the end are the critical phases of protocols.
         let (head, tail) = (count_max / 4, places.len().saturating_sub(count_max / 4));
-        let kept = places.iter().enumerate();
-        let kept = kept.filter(|(index, _)| *index < head || *index >= tail || index % step == 0);
+        let retained = places.iter().enumerate();
+        let retained =
+            retained.filter(|(index, _)| *index < head || *index >= tail || index % step == 0);
         let mut cuts = Vec::new();
-        for (_, (effect_count, is_inside)) in kept {
+        for (_, (effect_count, is_inside)) in retained {
             let tears: &[Tear] = match is_inside {
                 true => &[Tear::First, Tear::Last, Tear::Drawn],
                 false => &[Tear::First],

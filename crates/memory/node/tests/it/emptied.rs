@@ -7,14 +7,14 @@ use std::rc::Rc;
 use std::sync::atomic::AtomicBool;
 
 use farleaf_base::OwnerWord;
-use farleaf_byte_index::load::page_shape;
-use farleaf_byte_index::operation::{Change, PageReport, PageSurvey};
-use farleaf_byte_index::retrain::ByteTableView;
-use farleaf_byte_index::snapshot::Contents;
-use farleaf_byte_index::{ByteIndex, ByteIndexState};
 use farleaf_executor::block_on;
 use farleaf_fabric::mapped::MappedEndpoint;
 use farleaf_fabric::{Batch, Endpoint};
+use farleaf_index::strings::load::page_shape;
+use farleaf_index::strings::operation::{Change, PageReport, PageSurvey};
+use farleaf_index::strings::retrain::ByteTableView;
+use farleaf_index::strings::snapshot::Contents;
+use farleaf_index::strings::{ByteIndex, ByteIndexState};
 use farleaf_leaf::strings::format::PageAccess;
 use farleaf_node::retrain::{RetrainPolicy, Retrainer};
 use farleaf_node::sweep::MemoryMaintainer;
@@ -67,8 +67,8 @@ impl<'a> Client<'a> {
         let access = access(&pool.plain, pool, owner);
         let broken = Rc::default();
         let entry = entry(pool);
-        let looked = block_on(ByteTableView::look(access, &entry, &broken), || 0);
-        let table = looked.expect("it is sound").expect("it is there");
+        let view = block_on(ByteTableView::look(access, &entry, &broken), || 0);
+        let table = view.expect("it is sound").expect("it is there");
         let mut contents = table.contents;
         change(&mut contents);
         let directory = contents.into_directory(geometry());
@@ -249,14 +249,14 @@ fn a_retrainer_may_die_anywhere() {
     for cut in cuts {
         for (sweeps_first, is_misled) in [(false, false), (false, true), (true, true)] {
             let context = format!("{cut:?}, {sweeps_first}, {is_misled}");
-            survive(cut, (sweeps_first, is_misled), after, &context);
+            survive(cut, sweeps_first, is_misled, after, &context);
         }
     }
 }
 
 /// Interrupts a retrainer, lets a session that knew the table before work on it, and runs another
 /// retrainer.
-fn survive(cut: Cut, (sweeps_first, is_misled): (bool, bool), after: (u64, usize), context: &str) {
+fn survive(cut: Cut, sweeps_first: bool, is_misled: bool, after: (u64, usize), context: &str) {
     let (mut pool, mut records) = emptied();
     let (owner, visitor) = (pool.register(), pool.register());
     let state = if is_misled {

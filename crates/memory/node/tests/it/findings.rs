@@ -78,24 +78,12 @@ fn a_chain_that_does_not_tile_is_found() {
         assert_eq!(found, [Finding::RecordMisplaced { table, leaf }], "{key}");
     }
 
-    overwrite(
-        &scene.pool,
-        &scene.entry,
-        leaf,
-        (low, high),
-        RemoteAddr::NULL,
-    );
+    overwrite(&scene.pool, &scene.entry, leaf, low, high, RemoteAddr::NULL);
     let due = high + 1;
     let short = Finding::ChainShort { table, due };
     assert_eq!(scene.findings(), [short], "and nothing that follows");
 
-    overwrite(
-        &scene.pool,
-        &scene.entry,
-        leaf,
-        (low, high),
-        scene.leaves[3],
-    );
+    overwrite(&scene.pool, &scene.entry, leaf, low, high, scene.leaves[3]);
     let again = Finding::LeafLinkedTwice {
         table,
         leaf: scene.leaves[3],
@@ -113,10 +101,8 @@ fn a_chain_that_does_not_tile_is_found() {
 fn a_link_that_leads_astray_is_found() {
     let scene = Scene::new();
     let (table, leaf) = (scene.table, scene.leaves[7]);
-    let range = {
-        let sound = scene.leaf(leaf);
-        (sound.image().low(), sound.image().high())
-    };
+    let sound = scene.leaf(leaf);
+    let (low, high) = (sound.image().low(), sound.image().high());
     let elsewhere = |leaf| Finding::LeafElsewhere { table, leaf };
     let node = scene.pool.layout.node;
     let end = scene.pool.layout.superblock.chunk_count;
@@ -130,13 +116,13 @@ fn a_link_that_leads_astray_is_found() {
         scene.entry.root.place(),
         free.offset_blocks(1),
     ] {
-        overwrite(&scene.pool, &scene.entry, leaf, range, link);
+        overwrite(&scene.pool, &scene.entry, leaf, low, high, link);
         assert_eq!(scene.findings(), [elsewhere(link)]);
     }
 
     let retired = LeafBuffer::new(scene.geometry(), 0, 0, scene.leaves[8].retired());
     scene.set_leaf(free, retired);
-    overwrite(&scene.pool, &scene.entry, leaf, range, free);
+    overwrite(&scene.pool, &scene.entry, leaf, low, high, free);
     let found = scene.findings();
     assert_eq!(found[0], Finding::LeafRetired { table, leaf: free });
 }
@@ -153,11 +139,11 @@ fn a_leaf_that_is_lost_or_free_twice_is_found() {
     let start = scene.pool.layout.chunk_start(index);
     let number = |leaf: RemoteAddr| (leaf.block() - start.block()) / geometry.stride_blocks();
     let without = |number| {
-        let mut kept = FreeLeaves::default();
+        let mut remaining = FreeLeaves::default();
         let all = chunk.free.iter(geometry.chunk_leaf_count());
         all.filter(|it| *it != number)
-            .for_each(|it| kept.insert(it));
-        kept
+            .for_each(|it| remaining.insert(it));
+        remaining
     };
 
     scene.set_chunk(index, purpose, without(number(free)));

@@ -66,7 +66,7 @@ fn empty() -> Pool {
 
 fn load(pool: &mut Pool, record_count: u64) {
     let owner = pool.register();
-    load_by(pool, &pool.plain, (owner, &find_now(pool)), record_count);
+    load_by(pool, &pool.plain, owner, &find_now(pool), record_count);
     pool.fence(owner);
 }
 
@@ -74,7 +74,8 @@ fn load(pool: &mut Pool, record_count: u64) {
 fn load_by<E: Endpoint>(
     pool: &Pool,
     endpoint: &E,
-    (owner, entry): (OwnerWord, &CatalogEntry),
+    owner: OwnerWord,
+    entry: &CatalogEntry,
     record_count: u64,
 ) {
     let plan = LoadPlan {
@@ -134,18 +135,21 @@ fn is_anything_owned_by(pool: &Pool, owner: OwnerWord) -> bool {
 fn compacted(
     pool: &Pool,
     owner: OwnerWord,
-    of: (&CatalogEntry, &Head),
+    entry: &CatalogEntry,
+    head: &Head,
     wanted: CompactionGoal,
 ) -> Option<Compacted> {
-    compacted_from(pool, owner, of, (wanted, false))
+    compacted_from(pool, owner, entry, head, wanted, false)
 }
 
 /// Runs a compaction with the pool's only node draining if `is_left`.
 fn compacted_from(
     pool: &Pool,
     owner: OwnerWord,
-    (entry, head): (&CatalogEntry, &Head),
-    (wanted, is_left): (CompactionGoal, bool),
+    entry: &CatalogEntry,
+    head: &Head,
+    wanted: CompactionGoal,
+    is_left: bool,
 ) -> Option<Compacted> {
     let (broken, leased) = (Cell::new(false), CompactionLeases::default());
     let work = Compaction {
@@ -157,7 +161,7 @@ fn compacted_from(
         broken: &broken,
     };
     let compacted = {
-        let mut compacted = pin!(compact(&work, &leased, wanted, (|_| is_left, || true)));
+        let mut compacted = pin!(compact(&work, &leased, wanted, |_| is_left, || true));
         let mut polls_left = POLL_COUNT;
         let bounded = poll_fn(|context| match compacted.as_mut().poll(context) {
             Poll::Ready(compacted) => Poll::Ready(Some(compacted)),
@@ -187,15 +191,15 @@ fn a_tree_whose_root_never_came_into_force_is_given_back() {
         let mut pool = empty();
         let (node, client) = (pool.register(), pool.register());
         let entry = find_now(&pool);
-        let of = (&entry, &head_of(&pool, &entry));
+        let head = head_of(&pool, &entry);
         let before = usage(&pool);
         set_lock(&pool, &entry, entry.record.first_leaf, client);
-        assert!(compacted(&pool, node, of, WHOLE_TREE).is_none());
+        assert!(compacted(&pool, node, &entry, &head, WHOLE_TREE).is_none());
         assert!(!is_anything_owned_by(&pool, node));
         assert_eq!(usage(&pool), before);
         assert_eq!(find_now(&pool).root, entry.root);
         set_lock(&pool, &entry, entry.record.first_leaf, OwnerWord::FREE);
-        let done = compacted(&pool, node, of, WHOLE_TREE);
+        let done = compacted(&pool, node, &entry, &head, WHOLE_TREE);
         assert!(matches!(done, Some(Compacted::Done(_))), "{done:?}");
         assert_ne!(find_now(&pool).root, entry.root);
     });
@@ -211,13 +215,13 @@ fn a_load_over_a_compacted_tree_tells_of_it() {
     let entry = find_now(&pool);
     let head = head_of(&pool, &entry);
     assert!(!head.is_compacted);
-    let done = compacted(&pool, node, (&entry, &head), WHOLE_TREE);
+    let done = compacted(&pool, node, &entry, &head, WHOLE_TREE);
     assert!(matches!(done, Some(Compacted::Done(_))), "{done:?}");
     let compacted = head_of(&pool, &find_now(&pool));
     assert!(compacted.is_compacted);
     // By a client that opened the table before the compaction.
     let client = pool.register();
-    load_by(&pool, &pool.plain, (client, &entry), 40);
+    load_by(&pool, &pool.plain, client, &entry, 40);
     let loaded = head_of(&pool, &find_now(&pool));
     assert!(loaded.is_compacted && loaded.generation != compacted.generation);
 }
@@ -232,9 +236,9 @@ fn a_load_tells_of_a_compaction_beside_it() {
         let entry = find_now(&pool);
         let head = head_of(&pool, &entry);
         let endpoint = Interrupted::new(pool.endpoint(), at, || {
-            compacted(&pool, node, (&entry, &head), WHOLE_TREE);
+            compacted(&pool, node, &entry, &head, WHOLE_TREE);
         });
-        load_by(&pool, &endpoint, (client, &entry), 40);
+        load_by(&pool, &endpoint, client, &entry, 40);
         let is_over = endpoint.has_not_happened();
         drop(endpoint);
         let root = find_now(&pool);
@@ -262,10 +266,10 @@ fn a_tree_that_an_older_load_replaces_waits_for_its_sessions() {
     // Late in the load, which has drawn its number by then.
     let replaced = Cell::new(0);
     let endpoint = Interrupted::new(pool.endpoint(), 4, || {
-        compacted(&pool, node, (&entry, &head), WHOLE_TREE);
+        compacted(&pool, node, &entry, &head, WHOLE_TREE);
         replaced.set(head_of(&pool, &find_now(&pool)).generation);
     });
-    load_by(&pool, &endpoint, (client, &entry), 40);
+    load_by(&pool, &endpoint, client, &entry, 40);
     drop(endpoint);
     let load = head_of(&pool, &find_now(&pool)).generation;
     assert!(0 < load && load < replaced.get(), "{load}, {replaced:?}");
@@ -293,12 +297,12 @@ fn a_load_goes_by_the_root_that_is_in_force() {
     let mut pool = empty();
     let (node, client) = (pool.register(), pool.register());
     let entry = find_now(&pool);
-    let done = compacted(&pool, node, (&entry, &head_of(&pool, &entry)), WHOLE_TREE);
+    let done = compacted(&pool, node, &entry, &head_of(&pool, &entry), WHOLE_TREE);
     assert!(matches!(done, Some(Compacted::Done(_))), "{done:?}");
     let mut batch = Batch::new();
     batch.write(entry.root.place().word_at(0), &[0; 8]);
     block_on(pool.plain.execute(&mut batch), || 0).expect("inside");
-    load_by(&pool, &pool.plain, (client, &entry), 40);
+    load_by(&pool, &pool.plain, client, &entry, 40);
     assert_eq!(head_of(&pool, &find_now(&pool)).record_count, 40);
 }
 
@@ -313,7 +317,7 @@ fn a_table_that_is_loaded_meanwhile_is_as_it_was_loaded() {
     load(&mut pool, 40);
     let root = find_now(&pool).root;
     let before = leaves(&pool);
-    let outcome = compacted_from(&pool, node, (&entry, &head), (WHOLE_TREE, true));
+    let outcome = compacted_from(&pool, node, &entry, &head, WHOLE_TREE, true);
     assert!(matches!(outcome, Some(Compacted::Loaded)), "{outcome:?}");
     assert_eq!(find_now(&pool).root, root);
     assert!(!is_anything_owned_by(&pool, node));
@@ -507,7 +511,8 @@ fn the_agent_sweeps_again_by_itself() {
             |_| None,
             heard,
             Arc::clone(&stop),
-            (Some(EAGER), None),
+            Some(EAGER),
+            None,
         );
         let agent = agent.expect("a thread is left");
         let until = |is_so: &dyn Fn() -> bool| {

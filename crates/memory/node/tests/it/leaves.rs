@@ -54,7 +54,8 @@ pub(crate) fn overwrite(
     pool: &Pool,
     entry: &CatalogEntry,
     addr: RemoteAddr,
-    (low, high): (u64, u64),
+    low: u64,
+    high: u64,
     link: RemoteAddr,
 ) {
     let access = access(&pool.plain, &pool.layout, OwnerWord::FREE, entry);

@@ -1,10 +1,10 @@
 //! Pages of byte strings that dead sessions have left.
 
 use farleaf_base::{OwnerWord, RemoteAddr, TableId};
-use farleaf_byte_index::load::{create_table, page_shape};
 use farleaf_executor::block_on;
 use farleaf_fabric::{Batch, Endpoint};
 use farleaf_index::LayerKind;
+use farleaf_index::strings::load::{create_table, page_shape};
 use farleaf_leaf::strings::format::PageAccess;
 use farleaf_leaf::strings::words::FenceWord;
 use farleaf_leaf::strings::{Fence, PageChange, PageDraft, PageGeometry};
@@ -175,9 +175,9 @@ fn a_page_that_was_never_written_whole_is_free_again() {
 fn a_linked_page_that_cannot_be_recovered_is_damage() {
     let left = Left::new();
     let middle = Fence::Before(b"m".to_vec());
-    let lower = (Fence::START, middle.clone());
-    let lower = PageDraft::of_records(geometry(), lower, []).build(left.page);
-    let upper = PageDraft::of_records(geometry(), (middle, Fence::End), []);
+    let lower = PageDraft::of_records(geometry(), Fence::START, middle.clone(), []);
+    let lower = lower.build(left.page);
+    let upper = PageDraft::of_records(geometry(), middle, Fence::End, []);
     let mut upper = upper.build(RemoteAddr::NULL);
     left.do_with(|batch| {
         change(left.first_page).write_new(batch, &mut { lower });

@@ -117,7 +117,7 @@ fn a_stopped_client_does_not_keep_the_node_from_stopping() {
             layout,
             owner: node,
         };
-        let agent = agent::start(maintainer, |_| None, heard, Arc::clone(&stop), (None, None));
+        let agent = agent::start(maintainer, |_| None, heard, Arc::clone(&stop), None, None);
         let agent = agent.expect("a thread is left");
         events
             .send(AgentEvent::Fenced(case.dead))

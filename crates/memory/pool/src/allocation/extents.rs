@@ -37,18 +37,7 @@ impl<E: Endpoint> ChunkAllocator<'_, E> {
         first: ChunkIndex,
         table: TableId,
     ) -> Result<u64, PoolError> {
-        let mut batch = Batch::new();
-        let counted = self.count_extent(&mut batch, first, table).await;
-        self.count(&mut batch);
-        counted
-    }
-
-    async fn count_extent(
-        &self,
-        batch: &mut Batch,
-        first: ChunkIndex,
-        table: TableId,
-    ) -> Result<u64, PoolError> {
+        let mut batch = self.counted_batch();
         let Some(memory) = self.layout.memory(first.node()) else {
             return Ok(0);
         };
@@ -64,7 +53,7 @@ impl<E: Endpoint> ChunkAllocator<'_, E> {
             batch.clear();
             let from = memory.chunk_entry(ChunkIndex::new(first.node(), next));
             let read = batch.read(from, part as usize * CHUNK_ENTRY_SIZE_WORDS);
-            self.endpoint.execute(batch).await?;
+            self.endpoint.execute(&mut batch).await?;
             for words in batch.words(read).chunks_exact(CHUNK_ENTRY_SIZE_WORDS) {
                 if !is_chunk_of(&ChunkEntry::decode(words), table, count) {
                     return Ok(count);
@@ -96,18 +85,7 @@ impl<E: Endpoint> ChunkAllocator<'_, E> {
     }
 
     async fn drop_owners(&self, range: ChunkRange, body: Option<&[u64]>) -> Result<(), PoolError> {
-        let mut batch = Batch::new();
-        let dropped = self.drop_owners_with(&mut batch, range, body).await;
-        self.count(&mut batch);
-        dropped
-    }
-
-    async fn drop_owners_with(
-        &self,
-        batch: &mut Batch,
-        range: ChunkRange,
-        body: Option<&[u64]>,
-    ) -> Result<(), PoolError> {
+        let mut batch = self.counted_batch();
         let chunks: Vec<ChunkIndex> = range.iter().collect();
         // Extents are freed from the last chunk on.
         for part in chunks.rchunks(BATCH_CHUNK_COUNT as usize) {
@@ -119,7 +97,7 @@ impl<E: Endpoint> ChunkAllocator<'_, E> {
                 }
                 batch.write_word(entry, OwnerWord::FREE.word());
             }
-            self.endpoint.execute(batch).await?;
+            self.endpoint.execute(&mut batch).await?;
         }
         Ok(())
     }
@@ -136,18 +114,16 @@ impl<E: Endpoint> ChunkAllocator<'_, E> {
         position: u64,
         table: TableId,
     ) -> Result<FreeOutcome, PoolError> {
-        let mut batch = Batch::new();
-        let mut freed = Ok(FreeOutcome::Done);
+        let mut batch = self.counted_batch();
         let chunks: Vec<ChunkIndex> = range.iter().collect();
         for part in chunks.rchunks(FREED_CHUNK_COUNT as usize) {
             let position = position + part[0].0 - range.first.0;
-            freed = self.free_part(&mut batch, part, position, table).await;
-            if !matches!(freed, Ok(FreeOutcome::Done)) {
-                break;
+            let freed = self.free_part(&mut batch, part, position, table).await?;
+            if freed != FreeOutcome::Done {
+                return Ok(freed);
             }
         }
-        self.count(&mut batch);
-        freed
+        Ok(FreeOutcome::Done)
     }
 
     async fn free_part(

@@ -29,6 +29,11 @@ pub struct ChunkRange {
 }
 
 impl ChunkRange {
+    /// Returns the range of one chunk.
+    pub const fn one(first: ChunkIndex) -> Self {
+        Self { first, count: 1 }
+    }
+
     /// Returns the chunks with these numbers on a node.
     pub(super) fn of(self, node: NodeId) -> Self {
         Self {
@@ -171,14 +176,14 @@ impl FreeSpace {
             } else {
                 longest
             };
-            let room = if elsewhere >= others.piece_count {
+            let count_max = if elsewhere >= others.piece_count {
                 piece.count
             } else {
                 piece.count.saturating_sub(others.piece_count)
             };
             let range = ChunkRange {
                 first: piece.first,
-                count: wanted.min(room),
+                count: wanted.min(count_max),
             };
             let is_touched = self.untouched_count(range) == 0;
             let rank = (!is_reserve, range.count, is_touched, u64::MAX - piece.count);

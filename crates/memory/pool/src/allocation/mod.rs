@@ -32,13 +32,12 @@ use core::future::poll_fn;
 use core::task::Poll;
 
 use farleaf_base::{BLOCK_SIZE_WORDS, NodeId, OwnerWord, TableId};
-use farleaf_fabric::{Batch, Endpoint, OperationKind};
+use farleaf_fabric::{Batch, CountedBatch, Endpoint, OperationKind};
 
 use crate::PoolError;
 use crate::PoolLayout;
 use crate::chunk::{ChunkEntry, ChunkPurpose, FreeLeaves};
 use crate::layout::{CHUNK_SIZE_BLOCKS, CHUNK_SIZE_BYTES, ChunkIndex, NodeLayout};
-use crate::members::MemberState;
 pub use extents::FreeOutcome;
 pub(crate) use free_space::reserve_count;
 pub use free_space::{ChunkRange, LaterClaims};
@@ -77,12 +76,12 @@ impl<E> Clone for ChunkAllocator<'_, E> {
 impl<E> Copy for ChunkAllocator<'_, E> {}
 
 impl<'a, E: Endpoint> ChunkAllocator<'a, E> {
-    /// Creates an allocator that claims for `owner` on the home node.
+    /// Creates an allocator that claims for `owner` on the main node.
     pub fn new(endpoint: &'a E, layout: &'a PoolLayout, owner: OwnerWord) -> Self {
         Self {
             endpoint,
             layout,
-            memory: layout.home(),
+            memory: layout.main_node(),
             owner,
             takes_used_first: false,
             source: ChunkSource::Open,
@@ -90,7 +89,7 @@ impl<'a, E: Endpoint> ChunkAllocator<'a, E> {
         }
     }
 
-    /// Returns the allocator for claims on this node; on the home if the node is not known.
+    /// Returns the allocator for claims on this node; on the main node if the node is not known.
     #[must_use]
     pub fn on(self, node: NodeId) -> Self {
         let memory = self.layout.memory(node).unwrap_or(self.memory);
@@ -156,14 +155,11 @@ impl<'a, E: Endpoint> ChunkAllocator<'a, E> {
         purpose: ChunkPurpose,
         table: TableId,
     ) -> Result<ChunkRange, PoolError> {
-        let mut batch = Batch::new();
+        let mut batch = self.counted_batch();
         let choose = |space: &FreeSpace| space.most(wanted, others, self.source);
         let least = others.piece_count + others.single_count + 1;
-        let result = self
-            .claim_chosen(&mut batch, choose, least, (purpose, table).into(), None)
-            .await;
-        self.count(&mut batch);
-        result
+        self.claim_chosen(&mut batch, choose, least, (purpose, table).into(), None)
+            .await
     }
 
     /// Claims all of the wanted chunks, adjacent to each other, if space for `others` stays free,
@@ -178,28 +174,24 @@ impl<'a, E: Endpoint> ChunkAllocator<'a, E> {
         purpose: ChunkPurpose,
         table: TableId,
     ) -> Result<ChunkRange, PoolError> {
-        let mut batch = Batch::new();
+        let mut batch = self.counted_batch();
         let claimed = (purpose, table).into();
-        let grown = self.claim_untouched(&mut batch, (count, others), claimed);
-        let result = match grown.await {
-            Ok(None) => {
-                let choose = |space: &FreeSpace| space.whole(count, others, self.source);
-                let least = others.piece_count + others.single_count + count;
-                self.claim_chosen(&mut batch, choose, least, (purpose, table).into(), None)
-                    .await
-            }
-            Ok(Some(range)) => Ok(range),
-            Err(error) => Err(error),
-        };
-        self.count(&mut batch);
-        result
+        let grown = self.claim_untouched(&mut batch, count, others, claimed);
+        if let Some(range) = grown.await? {
+            return Ok(range);
+        }
+        let choose = |space: &FreeSpace| space.whole(count, others, self.source);
+        let least = others.piece_count + others.single_count + count;
+        self.claim_chosen(&mut batch, choose, least, claimed, None)
+            .await
     }
 
     /// Claims untouched chunks, if they are preferred; `None` if they are not, or there are none.
     async fn claim_untouched(
         &self,
         batch: &mut Batch,
-        (count, others): (u64, LaterClaims),
+        count: u64,
+        others: LaterClaims,
         claimed: ClaimPurpose,
     ) -> Result<Option<ChunkRange>, PoolError> {
         if self.takes_used_first || others != LaterClaims::default() {
@@ -297,17 +289,12 @@ impl<'a, E: Endpoint> ChunkAllocator<'a, E> {
         purpose: ChunkPurpose,
         table: TableId,
     ) -> Result<bool, PoolError> {
-        let mut batch = Batch::new();
-        let result = match self.grow(&mut batch, count, Some(range.end())).await {
-            Ok(Some(first)) => {
-                let range = ChunkRange { first, count };
-                self.take(&mut batch, range, (purpose, table).into()).await
-            }
-            Ok(None) => Ok(false),
-            Err(error) => Err(error),
+        let mut batch = self.counted_batch();
+        let Some(first) = self.grow(&mut batch, count, Some(range.end())).await? else {
+            return Ok(false);
         };
-        self.count(&mut batch);
-        result
+        let range = ChunkRange { first, count };
+        self.take(&mut batch, range, (purpose, table).into()).await
     }
 
     /// Leases a chunk for the splits of a table: an unleased one of the table with free leaves,
@@ -336,12 +323,31 @@ impl<'a, E: Endpoint> ChunkAllocator<'a, E> {
         purpose: ChunkPurpose,
         piece_count: u64,
     ) -> Result<(ChunkIndex, FreeLeaves), PoolError> {
-        let mut batch = Batch::new();
-        let result = self
-            .lease_pieces_with(&mut batch, table, purpose, piece_count)
-            .await;
-        self.count(&mut batch);
-        result
+        let mut batch = self.counted_batch();
+        let has_free_pieces = |entry: &ChunkEntry| {
+            entry.purpose == Some(purpose) && entry.table == table && entry.free.count() > 0
+        };
+        let entries = self.read_all(&mut batch).await?;
+        for (index, _) in entries
+            .iter()
+            .enumerate()
+            .filter(|(_, entry)| entry.owner.is_free() && has_free_pieces(entry))
+        {
+            let chunk = ChunkIndex::new(self.memory.node, index as u64);
+            if let Some(entry) = self.swap_owner(&mut batch, chunk, OwnerWord::FREE).await? {
+                if has_free_pieces(&entry) {
+                    return Ok((chunk, entry.free));
+                }
+                self.drop_owner(&mut batch, chunk).await?;
+            }
+        }
+        let choose = |space: &FreeSpace| space.whole(1, self.left, self.source);
+        let claimed = ClaimPurpose::pieces(purpose, table, piece_count);
+        let least = self.left.piece_count + self.left.single_count + 1;
+        let range = self
+            .claim_chosen(&mut batch, choose, least, claimed, Some(entries))
+            .await?;
+        Ok((range.first, FreeLeaves::first(piece_count)))
     }
 
     /// Leases an untouched chunk, all of whose pieces are free; `None` if there is none, or
@@ -356,46 +362,12 @@ impl<'a, E: Endpoint> ChunkAllocator<'a, E> {
         purpose: ChunkPurpose,
         piece_count: u64,
     ) -> Result<Option<(ChunkIndex, FreeLeaves)>, PoolError> {
-        let mut batch = Batch::new();
+        let mut batch = self.counted_batch();
         let claimed = ClaimPurpose::pieces(purpose, table, piece_count);
-        let one = (1, self.left);
-        let range = self.claim_untouched(&mut batch, one, claimed).await;
-        self.count(&mut batch);
-        let leased = range?.map(|range| (range.first, FreeLeaves::first(piece_count)));
-        Ok(leased)
-    }
-
-    async fn lease_pieces_with(
-        &self,
-        batch: &mut Batch,
-        table: TableId,
-        purpose: ChunkPurpose,
-        piece_count: u64,
-    ) -> Result<(ChunkIndex, FreeLeaves), PoolError> {
-        let has_room = |entry: &ChunkEntry| {
-            entry.purpose == Some(purpose) && entry.table == table && entry.free.count() > 0
-        };
-        let entries = self.read_all(batch).await?;
-        for (index, _) in entries
-            .iter()
-            .enumerate()
-            .filter(|(_, entry)| entry.owner.is_free() && has_room(entry))
-        {
-            let chunk = ChunkIndex::new(self.memory.node, index as u64);
-            if let Some(entry) = self.swap_owner(batch, chunk, OwnerWord::FREE).await? {
-                if has_room(&entry) {
-                    return Ok((chunk, entry.free));
-                }
-                self.drop_owner(batch, chunk).await?;
-            }
-        }
-        let choose = |space: &FreeSpace| space.whole(1, self.left, self.source);
-        let claimed = ClaimPurpose::pieces(purpose, table, piece_count);
-        let least = self.left.piece_count + self.left.single_count + 1;
         let range = self
-            .claim_chosen(batch, choose, least, claimed, Some(entries))
+            .claim_untouched(&mut batch, 1, self.left, claimed)
             .await?;
-        Ok((range.first, FreeLeaves::first(piece_count)))
+        Ok(range.map(|range| (range.first, FreeLeaves::first(piece_count))))
     }
 
     /// Gives chunks back with their new purpose and free leaves. Chunks of a lost node are skipped.
@@ -409,24 +381,7 @@ impl<'a, E: Endpoint> ChunkAllocator<'a, E> {
         table: TableId,
         free: FreeLeaves,
     ) -> Result<(), PoolError> {
-        let mut batch = Batch::new();
-        let with = (purpose, table, free);
-        let given = self.give_back_with(&mut batch, range, with).await;
-        self.count(&mut batch);
-        match given {
-            Err(PoolError::Fabric(error)) if error.lost_node() == Some(range.first.node()) => {
-                Ok(())
-            }
-            given => given,
-        }
-    }
-
-    async fn give_back_with(
-        &self,
-        batch: &mut Batch,
-        range: ChunkRange,
-        (purpose, table, free): (ChunkPurpose, TableId, FreeLeaves),
-    ) -> Result<(), PoolError> {
+        let mut batch = self.counted_batch();
         let table = if purpose == ChunkPurpose::Free {
             TableId(0)
         } else {
@@ -434,22 +389,28 @@ impl<'a, E: Endpoint> ChunkAllocator<'a, E> {
         };
         let body = ChunkEntry::encode_body(purpose, table, free);
         let zeros = vec![0; (CHUNK_SIZE_BLOCKS * BLOCK_SIZE_WORDS) as usize];
-        for chunk in range.iter() {
-            let entry = self.layout.chunk_entry(chunk);
-            if purpose == ChunkPurpose::Free {
-                batch.write(self.layout.chunk_start(chunk).word_at(0), &zeros);
+        let given = async {
+            for chunk in range.iter() {
+                let entry = self.layout.chunk_entry(chunk);
+                if purpose == ChunkPurpose::Free {
+                    batch.write(self.layout.chunk_start(chunk).word_at(0), &zeros);
+                }
+                batch.write(entry.offset(1), &body);
+                batch.write_word(entry, OwnerWord::FREE.word());
+                if batch.verb_count() as u64 >= GIVE_BACK_VERB_COUNT {
+                    self.endpoint.execute(&mut batch).await?;
+                    batch.clear();
+                }
             }
-            batch.write(entry.offset(1), &body);
-            batch.write_word(entry, OwnerWord::FREE.word());
-            if batch.verb_count() as u64 >= GIVE_BACK_VERB_COUNT {
-                self.endpoint.execute(batch).await?;
-                batch.clear();
+            if batch.is_empty() {
+                return Ok(());
             }
+            self.endpoint.execute(&mut batch).await
+        };
+        match given.await {
+            Err(error) if error.lost_node() == Some(range.first.node()) => Ok(()),
+            given => Ok(given?),
         }
-        if !batch.is_empty() {
-            self.endpoint.execute(batch).await?;
-        }
-        Ok(())
     }
 
     /// Takes a chunk over from `from`, for the sweep, and returns its current block; `None` if
@@ -462,10 +423,8 @@ impl<'a, E: Endpoint> ChunkAllocator<'a, E> {
         chunk: ChunkIndex,
         from: OwnerWord,
     ) -> Result<Option<ChunkEntry>, PoolError> {
-        let mut batch = Batch::new();
-        let taken = self.swap_owner(&mut batch, chunk, from).await;
-        self.count(&mut batch);
-        taken
+        self.swap_owner(&mut self.counted_batch(), chunk, from)
+            .await
     }
 
     /// Gives back a chunk that was taken over, unchanged.
@@ -473,10 +432,7 @@ impl<'a, E: Endpoint> ChunkAllocator<'a, E> {
     /// # Errors
     /// The fabric failed.
     pub async fn release_chunk(&self, chunk: ChunkIndex) -> Result<(), PoolError> {
-        let mut batch = Batch::new();
-        let dropped = self.drop_owner(&mut batch, chunk).await;
-        self.count(&mut batch);
-        dropped
+        self.drop_owner(&mut self.counted_batch(), chunk).await
     }
 
     /// Reads the blocks of all chunks, on all reachable nodes, that were ever handed out or are
@@ -485,16 +441,10 @@ impl<'a, E: Endpoint> ChunkAllocator<'a, E> {
     /// # Errors
     /// The fabric failed.
     pub async fn entries(&self) -> Result<ChunkTable, PoolError> {
-        let mut batch = Batch::new();
-        let table = self.read_all_nodes(&mut batch).await;
-        self.count(&mut batch);
-        table
-    }
-
-    async fn read_all_nodes(&self, batch: &mut Batch) -> Result<ChunkTable, PoolError> {
+        let mut batch = self.counted_batch();
         let mut table = ChunkTable::default();
         for memory in self.layout.memories() {
-            match self.on(memory.node).read_all(batch).await {
+            match self.on(memory.node).read_all(&mut batch).await {
                 Ok(entries) => table.push(memory.node, entries),
                 // The chunks of a lost node are gone.
                 Err(PoolError::Fabric(error)) if error.lost_node() == Some(memory.node) => {}
@@ -506,20 +456,20 @@ impl<'a, E: Endpoint> ChunkAllocator<'a, E> {
         Ok(table)
     }
 
-    /// Returns whether a node has left the pool or is lost, according to the home.
+    /// Returns whether a node has left the pool or is lost, according to the main node.
     async fn has_left(&self, node: NodeId) -> Result<bool, PoolError> {
         let members = self.layout.members();
-        if node == self.layout.home().node {
+        if node == self.layout.main_node().node {
             return Ok(false);
         }
         members.refresh(self.endpoint, self.layout).await?;
-        Ok(!members.state(node).is_some_and(MemberState::is_reachable))
+        Ok(!members.is_reachable(node))
     }
 
-    /// Counts the cost of a call, whether or not it changed anything (FABRIC-9).
-    fn count(&self, batch: &mut Batch) {
-        let counters = self.endpoint.counters();
-        counters.record(OperationKind::Control, &batch.take_cost());
+    /// Returns a batch that counts the cost of a call, whether or not it changes anything
+    /// (FABRIC-9).
+    fn counted_batch(&self) -> CountedBatch<'a, E> {
+        CountedBatch::new(self.endpoint, OperationKind::Control)
     }
 
     fn full(&self, space: &FreeSpace, wanted: u64) -> PoolError {

@@ -174,22 +174,19 @@ impl<E: Endpoint> ChunkAllocator<'_, E> {
     }
 
     /// Returns the number of used chunks of a node; `None` if it is lost, or unreachable and not
-    /// the home.
+    /// the main node.
     ///
     /// # Errors
-    /// The fabric failed, or the node is the home and unreachable.
+    /// The fabric failed, or the node is the main node and unreachable.
     pub async fn used_count(&self, node: NodeId) -> Result<Option<u64>, PoolError> {
-        let mut batch = Batch::new();
-        let entries = self.on(node).read_all(&mut batch).await;
-        self.count(&mut batch);
-        match entries {
+        match self.on(node).read_all(&mut self.counted_batch()).await {
             Ok(entries) => {
                 let mut table = ChunkTable::default();
                 table.push(node, entries);
                 Ok(Some(table.used_count(node)))
             }
             Err(PoolError::Fabric(error))
-                if node != self.layout.home().node
+                if node != self.layout.main_node().node
                     && matches!(
                         error.kind(),
                         BatchErrorKind::NodeLost { .. }

@@ -134,7 +134,7 @@ fn impossible_sizes_are_refused() {
 }
 
 /// Returns a word that may begin a verb, or count its words.
-fn verb_like((kind, low): (u64, u64)) -> u64 {
+fn verb_like(kind: u64, low: u64) -> u64 {
     kind << 56 | low
 }
 
@@ -143,7 +143,10 @@ proptest! {
     #[test]
     fn any_frame_is_read_or_refused(
         mut body in proptest::collection::vec(
-            prop_oneof![any::<u64>(), (0..4_u64, 0..9_u64).prop_map(verb_like)],
+            prop_oneof![
+                any::<u64>(),
+                (0..4_u64, 0..9_u64).prop_map(|(kind, low)| verb_like(kind, low)),
+            ],
             1..40,
         ),
         verb_count in 0..12_u64,

@@ -47,7 +47,7 @@ fn request(random: &mut Random) -> ControlRequest {
         4 => ControlRequest::Close(owner),
         5 => ControlRequest::Life(owner),
         6 => ControlRequest::Queue(queue(random)),
-        7 => ControlRequest::Home,
+        7 => ControlRequest::MainNode,
         8 => ControlRequest::Join(JoinRequest {
             memory_id: random.bits(),
             size_bytes: random.bits(),
@@ -95,7 +95,7 @@ fn reply(random: &mut Random) -> ControlReply {
             memory_addr: random.bits(),
             memory_key: random.bits() as u32,
         }),
-        7 => ControlReply::Home("ä".repeat(random.index(90))),
+        7 => ControlReply::MainNode("ä".repeat(random.index(90))),
         8 => ControlReply::Joined(Joined {
             node: random
                 .one_in(2)
@@ -294,8 +294,8 @@ fn fuzz_frames() {
             assert_eq!((reply.tag, reply.status), (tag, executed.status));
             assert!(reply.executed_verb_count <= verb_count);
             let brought: Vec<u64> = frame::words(reply.data).collect();
-            let told = (reply.status, reply.executed_verb_count, brought);
-            assert_eq!(told, model_frame(&mut words, &may_change, whole));
+            let result = (reply.status, reply.executed_verb_count, brought);
+            assert_eq!(result, model_frame(&mut words, &may_change, whole));
             if executed.status == FrameStatus::Malformed {
                 break;
             }

@@ -156,7 +156,7 @@ fn requests(random: &mut Random, known: OwnerWord) -> Vec<u8> {
             1 => ControlRequest::Close(owner),
             2 => ControlRequest::Life(owner),
             3 => ControlRequest::Fence(owner),
-            4 => ControlRequest::Home,
+            4 => ControlRequest::MainNode,
             5 => ControlRequest::Join(JoinRequest {
                 memory_id: random.bits(),
                 size_bytes: random.bits(),

@@ -123,7 +123,7 @@ fn requests_survive_the_way() {
         ControlRequest::Close(owner()),
         ControlRequest::Life(owner()),
         ControlRequest::Fence(owner()),
-        ControlRequest::Home,
+        ControlRequest::MainNode,
         ControlRequest::Join(join()),
         ControlRequest::SetMember {
             node: NodeId(200),
@@ -160,8 +160,8 @@ fn replies_survive_the_way() {
         ControlReply::Life(Some(4_000_000)),
         ControlReply::Life(None),
         ControlReply::Fenced,
-        ControlReply::Home(String::new()),
-        ControlReply::Home("10.0.0.5:7470".to_owned()),
+        ControlReply::MainNode(String::new()),
+        ControlReply::MainNode("10.0.0.5:7470".to_owned()),
         ControlReply::Joined(Joined {
             node: None,
             pool_id: 5,

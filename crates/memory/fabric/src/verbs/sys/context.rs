@@ -124,13 +124,13 @@ impl Context {
     }
 
     pub(in crate::verbs) fn limits(&self) -> io::Result<DeviceLimits> {
-        let mut room = core::mem::MaybeUninit::<DeviceAttributes>::zeroed();
+        let mut output = core::mem::MaybeUninit::<DeviceAttributes>::zeroed();
         // SAFETY: the device is open, and there is more space than the library writes to.
         let status =
-            unsafe { (self.library.ibv_query_device)(self.raw.as_ptr(), room.as_mut_ptr()) };
+            unsafe { (self.library.ibv_query_device)(self.raw.as_ptr(), output.as_mut_ptr()) };
         check(status)?;
         // SAFETY: the structure consists of numbers, for which zero is valid, and was zeroed.
-        let attributes = unsafe { room.assume_init() };
+        let attributes = unsafe { output.assume_init() };
         let depth = |count: c_int| count.clamp(0, 255) as u8;
         Ok(DeviceLimits {
             request_count_max: attributes.request_count_max.max(0) as u32,

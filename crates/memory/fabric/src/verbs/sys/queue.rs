@@ -33,7 +33,7 @@ pub(in crate::verbs) struct CompletionQueue {
     raw: NonNull<Cq>,
     poll_cq: abi::PollCq,
     request_notify: abi::RequestNotify,
-    room: Vec<Wc>,
+    completions: Vec<Wc>,
     /// True if a queue pair that cannot be destroyed uses the queue until the process ends.
     is_kept: bool,
 }
@@ -73,7 +73,7 @@ impl CompletionQueue {
             raw,
             poll_cq,
             request_notify,
-            room: vec![Wc::default(); POLL_COUNT_MAX],
+            completions: vec![Wc::default(); POLL_COUNT_MAX],
             is_kept: false,
         };
         // A descriptor can be ready because its device is gone. Reading a notification must not
@@ -86,12 +86,15 @@ impl CompletionQueue {
     /// Takes some of the completions that have arrived.
     #[inline]
     pub(in crate::verbs) fn poll(&mut self) -> io::Result<impl Iterator<Item = Completion> + '_> {
-        let (room, count_max) = (self.room.as_mut_ptr(), self.room.len() as c_int);
+        let (completions, count_max) = (
+            self.completions.as_mut_ptr(),
+            self.completions.len() as c_int,
+        );
         // SAFETY: the queue exists, and there is space for `count_max` completions.
-        let count = unsafe { (self.poll_cq)(self.raw.as_ptr(), count_max, room) };
+        let count = unsafe { (self.poll_cq)(self.raw.as_ptr(), count_max, completions) };
         let overrun = |_| io::Error::other("the completion queue overran");
         let count = usize::try_from(count).map_err(overrun)?;
-        Ok(self.room[..count].iter().map(|wc| Completion {
+        Ok(self.completions[..count].iter().map(|wc| Completion {
             number: wc.wr_id,
             status: wc.status,
             vendor_error: wc.vendor_error,

@@ -1,6 +1,6 @@
 //! Secrets, proofs, versions and tickets: which peers can log in, and as which client.
 
-use std::io::Write;
+use std::io::{Read as _, Write};
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -245,6 +245,32 @@ fn other_versions_and_garbage_are_turned_away() {
             .as_slice(),
     );
     raw.wait_for_end();
+    honest.works(0);
+}
+
+/// Promise: a client that speaks HTTP or RESP, even with a request that is longer than a message,
+/// gets an answer in its protocol that names the port, and then the end of the connection.
+#[test]
+fn other_protocols_are_answered_readably() {
+    let node = NetworkNode::start();
+    let honest = Honest::of(node.client());
+    let long = [&b"POST / HTTP/1.1\r\n"[..], &b"X: y\r\n".repeat(500)].concat();
+    for (request, begin) in [
+        (
+            &b"GET / HTTP/1.1\r\n\r\n"[..],
+            "HTTP/1.1 400 Bad Request\r\n",
+        ),
+        (&long, "HTTP/1.1 400 Bad Request\r\n"),
+        (b"*1\r\n$4\r\nPING\r\n", "-ERR "),
+        (b"PING\r\n", "-ERR "),
+    ] {
+        let mut raw = Raw::connect(&node.address);
+        raw.send(request);
+        let mut reply = String::new();
+        raw.0.read_to_string(&mut reply).expect("an orderly end");
+        assert!(reply.starts_with(begin), "{reply}");
+        assert!(reply.contains("port of a Farleaf memory node"), "{reply}");
+    }
     honest.works(0);
 }
 

@@ -10,17 +10,27 @@ use crate::message::sides::{KEPT_SIZE_BYTES_MAX, Sides, bytes};
 
 const NEVER: fn() -> bool = || false;
 
+/// A request, and the length of the reply that it asks for.
+struct Question {
+    seed: u64,
+    size_bytes: usize,
+    reply_size_bytes: usize,
+    announced_bytes: usize,
+}
+
 /// Makes a call that requests a reply of a given length; returns whether the reply is correct.
 async fn ask<E: Endpoint, N: Endpoint>(
     caller: &Caller<'_, E, N>,
-    (seed, size_bytes, reply_size_bytes, announced_bytes): (u64, usize, usize, usize),
+    question: Question,
     is_gone: impl Fn() -> bool,
 ) -> bool {
+    let Question { seed, .. } = question;
     let mut request = seed.to_le_bytes().to_vec();
-    request.extend((reply_size_bytes as u64).to_le_bytes());
-    request.extend(bytes(seed, size_bytes));
+    request.extend((question.reply_size_bytes as u64).to_le_bytes());
+    request.extend(bytes(seed, question.size_bytes));
     let (mut batch, mut reply) = (Batch::new(), b"before".to_vec());
-    let call = caller.call(&mut batch, &request, (announced_bytes, &mut reply), is_gone);
+    let announced_bytes = question.announced_bytes;
+    let call = caller.call(&mut batch, &request, announced_bytes, &mut reply, is_gone);
     call.await.expect("nothing fails");
     reply == [b"before", &answer_to(&request)[..]].concat()
 }
@@ -40,8 +50,9 @@ fn answer_to(request: &[u8]) -> Vec<u8> {
 /// requests in reverse order.
 fn converse(
     sides: &Sides,
-    (concurrency, held_count): (usize, usize),
-    calls: impl Iterator<Item = (u64, usize, usize, usize)>,
+    concurrency: usize,
+    held_count: usize,
+    calls: impl Iterator<Item = Question>,
 ) -> u64 {
     let (is_over, caller) = (AtomicBool::new(false), sides.caller());
     std::thread::scope(|scope| {
@@ -98,9 +109,14 @@ fn every_call_gets_its_own_reply() {
         let calls = (0..800_u64).map(|seed| {
             let size_bytes = (seed * 37) as usize % (most + 1);
             let reply_size_bytes = (seed * 53) as usize % 700;
-            (seed, size_bytes, reply_size_bytes, reply_size_bytes)
+            Question {
+                seed,
+                size_bytes,
+                reply_size_bytes,
+                announced_bytes: reply_size_bytes,
+            }
         });
-        assert_eq!(converse(&sides, (concurrency, held), calls), 800);
+        assert_eq!(converse(&sides, concurrency, held, calls), 800);
     }
 }
 
@@ -112,9 +128,14 @@ fn longer_replies_come_in_parts() {
     let calls = (0..200_u64).map(|seed| {
         let reply_size_bytes = [0, 1, 111, 112, 113, 5_000, 300_000][seed as usize % 7];
         let announced_bytes = [0, 40, 1 << 20][seed as usize % 3];
-        (seed, 8, reply_size_bytes, announced_bytes)
+        Question {
+            seed,
+            size_bytes: 8,
+            reply_size_bytes,
+            announced_bytes,
+        }
     });
-    assert_eq!(converse(&sides, (5, 3), calls), 200);
+    assert_eq!(converse(&sides, 5, 3, calls), 200);
 }
 
 /// Promise: a reply that exceeds the limit of kept bytes is refused, with as much of the reason as
@@ -124,7 +145,7 @@ fn what_is_too_much_to_keep_is_refused() {
     let sides = Sides::new(16, 64);
     let (caller, mut mailbox) = (sides.caller(), sides.mailbox());
     let (mut batch, mut reply) = (Batch::new(), Vec::new());
-    let call = caller.call(&mut batch, b"all", (500, &mut reply), NEVER);
+    let call = caller.call(&mut batch, b"all", 500, &mut reply, NEVER);
     let mut set = TaskSet::with_capacity(1);
     assert!(matches!(set.spawn(call), Ok(None)), "it waits");
     let request = sides.next(&mut mailbox).expect("it is there");
@@ -154,7 +175,7 @@ fn a_request_that_is_too_large_is_refused() {
     assert_eq!(most, 5 * 120 - 16);
     let request = vec![0; most + 1];
     let mut reply = Vec::new();
-    let call = caller.call(&mut batch, &request, (0, &mut reply), NEVER);
+    let call = caller.call(&mut batch, &request, 0, &mut reply, NEVER);
     let refused = block_on(call, || 0).expect_err("too large");
     assert_eq!(
         refused.to_string(),
@@ -174,7 +195,7 @@ fn calls_cost_what_is_said() {
     for (size_bytes, segment_count, verb_count) in [(104, 1, 2), (105, 2, 2), (224, 2, 3)] {
         let (mut batch, mut reply) = (Batch::new(), Vec::new());
         let request = vec![1; size_bytes];
-        let call = caller.call(&mut batch, &request, (100, &mut reply), NEVER);
+        let call = caller.call(&mut batch, &request, 100, &mut reply, NEVER);
         let mut set = TaskSet::with_capacity(1);
         assert!(matches!(set.spawn(call), Ok(None)));
         let request = sides.next(&mut mailbox).expect("it is there");

@@ -25,7 +25,7 @@ fn what_is_dropped_leaves_its_room_to_others() {
         let mut replies = [const { Vec::new() }; 3];
         let (payload, mut set) = (bytes(round, 100), TaskSet::with_capacity(3));
         for (batch, reply) in batches.iter_mut().zip(&mut replies) {
-            let call = caller.call(batch, &payload, (100, reply), NEVER);
+            let call = caller.call(batch, &payload, 100, reply, NEVER);
             assert!(matches!(set.spawn(call), Ok(None)), "there is room");
         }
         drop(set);
@@ -52,12 +52,12 @@ fn a_late_reply_that_nobody_waits_for_is_not_kept() {
     let (caller, mut mailbox) = (sides.caller(), sides.mailbox());
     let (mut batch, mut reply) = (Batch::new(), Vec::new());
     let mut set = TaskSet::with_capacity(1);
-    let call = caller.call(&mut batch, b"dropped", (8, &mut reply), NEVER);
+    let call = caller.call(&mut batch, b"dropped", 8, &mut reply, NEVER);
     assert!(matches!(set.spawn(call), Ok(None)));
     drop(set);
     let dropped = sides.next(&mut mailbox).expect("it is there");
     let mut set = TaskSet::with_capacity(1);
-    let call = caller.call(&mut batch, b"next", (8, &mut reply), NEVER);
+    let call = caller.call(&mut batch, b"next", 8, &mut reply, NEVER);
     assert!(matches!(set.spawn(call), Ok(None)));
     let next = sides.next(&mut mailbox).expect("it is there");
     sides.reply(mailbox.replies(), dropped, &[1; 10_000]);
@@ -79,7 +79,7 @@ fn calls_wait_their_turn() {
     let ask = async |size: usize| {
         let (mut batch, mut reply) = (Batch::new(), Vec::new());
         let request = vec![0; size];
-        let call = caller.call(&mut batch, &request, (8, &mut reply), NEVER);
+        let call = caller.call(&mut batch, &request, 8, &mut reply, NEVER);
         call.await.expect("nothing fails");
         size
     };
@@ -140,13 +140,13 @@ fn a_caller_that_is_cut_off_in_a_batch_is_broken() {
     let caller = Caller::new(&slow, &sides.to_caller, &sides.caller_rings);
     let (mut batch, mut reply) = (Batch::new(), Vec::new());
     let mut set = TaskSet::with_capacity(1);
-    let call = caller.call(&mut batch, b"half", (8, &mut reply), NEVER);
+    let call = caller.call(&mut batch, b"half", 8, &mut reply, NEVER);
     assert!(matches!(set.spawn(call), Ok(None)));
     assert!(!sides.caller_rings.is_broken());
     drop(set);
     assert!(sides.caller_rings.is_broken());
     slow.is_held.set(false);
-    let call = caller.call(&mut batch, b"whole", (8, &mut reply), NEVER);
+    let call = caller.call(&mut batch, b"whole", 8, &mut reply, NEVER);
     let broken = block_on(call, || 0);
     assert!(matches!(broken, Err(CallError::Broken)), "{broken:?}");
     assert!(sides.next(&mut sides.mailbox()).is_none());
@@ -157,9 +157,9 @@ fn a_caller_that_is_cut_off_in_a_batch_is_broken() {
 fn a_server_that_is_gone_is_not_waited_for() {
     let sides = Sides::new(8, 8);
     let (caller, mut batch, mut reply) = (sides.caller(), Batch::new(), Vec::new());
-    let looks = Cell::new(0);
-    let is_gone = || looks.replace(looks.get() + 1) > 3;
-    let call = caller.call(&mut batch, b"there?", (8, &mut reply), is_gone);
+    let poll_count = Cell::new(0);
+    let is_gone = || poll_count.replace(poll_count.get() + 1) > 3;
+    let call = caller.call(&mut batch, b"there?", 8, &mut reply, is_gone);
     let gone = block_on(call, || 0);
     assert!(matches!(gone, Err(CallError::Gone)), "{gone:?}");
 }

@@ -104,7 +104,7 @@ fn what_is_no_request_is_refused() {
     let size_bytes = 105;
     let too_long = MalformedMessage::TooLong {
         size_bytes,
-        room_bytes: 104,
+        space_bytes: 104,
     };
     let lying = RequestHead { size_bytes, ..head };
     assert_eq!(malformed(tag, lying, &[0; 16]), Some(too_long));
@@ -171,7 +171,7 @@ fn what_is_no_reply_breaks_the_caller() {
         let sides = Sides::new(SEGMENT_COUNT, SEGMENT_COUNT);
         let (caller, mut batch, mut reply) = (sides.caller(), Batch::new(), Vec::new());
         let mut set = TaskSet::with_capacity(1);
-        let call = caller.call(&mut batch, b"?", (100, &mut reply), || false);
+        let call = caller.call(&mut batch, b"?", 100, &mut reply, || false);
         assert!(matches!(set.spawn(call), Ok(None)));
         let mut words = Vec::new();
         encode(tag, &head.words(), &[1; 8], &mut words);
@@ -211,7 +211,7 @@ fn what_is_no_reply_breaks_the_caller() {
     assert_eq!(answer(tag(MessageKind::Reply, 2), head(8, 8)), Some(two));
     let too_long = MalformedMessage::TooLong {
         size_bytes: 113,
-        room_bytes: 112,
+        space_bytes: 112,
     };
     assert_eq!(answer(reply, head(113, 113)), Some(too_long));
     for (size_bytes, whole_size_bytes, due_bytes) in [(8, 7, 0), (0, 9, 9)] {
@@ -302,9 +302,9 @@ fn fuzz_replies() {
         let words = changed(random, &tags, &head.words());
         write(&sides, sides.replies, 0, &words);
         let (caller, mut batch, mut reply) = (sides.caller(), Batch::new(), Vec::new());
-        let looks = core::cell::Cell::new(0);
-        let is_gone = || looks.replace(looks.get() + 1) > 2;
-        let call = caller.call(&mut batch, b"?", (100, &mut reply), is_gone);
+        let poll_count = core::cell::Cell::new(0);
+        let is_gone = || poll_count.replace(poll_count.get() + 1) > 2;
+        let call = caller.call(&mut batch, b"?", 100, &mut reply, is_gone);
         let outcome = block_on(call, || 0);
         assert!(outcome.is_ok() || !matches!(outcome, Err(CallError::Fabric(_))));
     });

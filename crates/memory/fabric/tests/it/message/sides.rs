@@ -41,7 +41,7 @@ impl Sides {
             caller_memory,
             requests,
             replies,
-            caller_rings: CallerRings::new((requests, replies)),
+            caller_rings: CallerRings::new(requests, replies),
         }
     }
 
@@ -50,7 +50,7 @@ impl Sides {
     }
 
     pub(crate) fn mailbox(&self) -> Mailbox {
-        Mailbox::new((self.requests, self.replies), KEPT_SIZE_BYTES_MAX)
+        Mailbox::new(self.requests, self.replies, KEPT_SIZE_BYTES_MAX)
     }
 
     /// Returns the next request, if there is one.

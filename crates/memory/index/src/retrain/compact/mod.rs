@@ -22,7 +22,7 @@
 //!   successors, and writes a new tree. Then the leaves are garbage.
 
 mod chain;
-mod room;
+mod leases;
 
 use core::cell::Cell;
 
@@ -42,7 +42,7 @@ use crate::tree::TreeAccess;
 use crate::tree::build::{TreePlan, build};
 use crate::tree::head::Head;
 use chain::{ChainLeaf, TableChain};
-pub use room::CompactionLeases;
+pub use leases::CompactionLeases;
 
 /// Table and parameters of a compaction.
 #[derive(Debug)]
@@ -95,7 +95,7 @@ enum StepOutcome {
     Done,
     /// The leaves have changed since they were read.
     Skipped,
-    NoRoom(IndexError),
+    NoSpace(IndexError),
 }
 
 /// Compacts a table. `is_left` returns whether a node is being drained; `may_continue` is called
@@ -110,15 +110,18 @@ pub async fn compact<E: Endpoint>(
     work: &Compaction<'_, E>,
     leased: &CompactionLeases,
     wanted: CompactionGoal,
-    (is_left, may_continue): (impl Fn(NodeId) -> bool, impl Fn() -> bool),
+    is_left: impl Fn(NodeId) -> bool,
+    may_continue: impl Fn() -> bool,
 ) -> Result<Compacted, IndexError> {
     let _course = PhaseGuard::begin(work.access.endpoint, ProtocolPhase::Gather);
     let mut batch = Batch::new();
     let compacted = Box::pin(compact_with(
         work,
         &mut batch,
-        (leased, wanted),
-        (is_left, may_continue),
+        leased,
+        wanted,
+        is_left,
+        may_continue,
     ));
     let compacted = compacted.await;
     let counters = work.access.endpoint.counters();
@@ -129,8 +132,10 @@ pub async fn compact<E: Endpoint>(
 async fn compact_with<E: Endpoint>(
     work: &Compaction<'_, E>,
     batch: &mut Batch,
-    (leased, wanted): (&CompactionLeases, CompactionGoal),
-    (is_left, may_continue): (impl Fn(NodeId) -> bool, impl Fn() -> bool),
+    leased: &CompactionLeases,
+    wanted: CompactionGoal,
+    is_left: impl Fn(NodeId) -> bool,
+    may_continue: impl Fn() -> bool,
 ) -> Result<Compacted, IndexError> {
     let tree = TreeAccess {
         leaves: work.access,
@@ -145,7 +150,7 @@ async fn compact_with<E: Endpoint>(
     work.access.endpoint.enters(ProtocolPhase::Steps);
     let mut summary = RetrainSummary::default();
     // Steps go from right to left, so the numbers of leaves further left stay valid.
-    let (mut step_count, mut no_room, mut was_hindered) = (0, None, false);
+    let (mut step_count, mut no_space, mut was_hindered) = (0, None, false);
     for is_pair in [false, true] {
         let numbers = if is_pair {
             work.pairs(&chain)
@@ -157,12 +162,12 @@ async fn compact_with<E: Endpoint>(
                 break;
             }
             step_count += 1;
-            let step = work.step(batch, leased, (&mut chain, number), is_pair, &mut summary);
+            let step = work.step(batch, leased, &mut chain, number, is_pair, &mut summary);
             match step.await? {
                 StepOutcome::Done => {}
                 StepOutcome::Skipped => was_hindered = true,
-                StepOutcome::NoRoom(error) => {
-                    no_room = Some(error);
+                StepOutcome::NoSpace(error) => {
+                    no_space = Some(error);
                     break;
                 }
             }
@@ -170,7 +175,7 @@ async fn compact_with<E: Endpoint>(
     }
     let is_worth_it = !summary.retired.is_empty() || wanted.finishes_another || wanted.moves_tree;
     if !is_worth_it {
-        return no_room.map_or(Ok(Compacted::Nothing { was_hindered }), Err);
+        return no_space.map_or(Ok(Compacted::Nothing { was_hindered }), Err);
     }
     if !publish(work, batch, &chain, leased).await? {
         return Ok(Compacted::Loaded);
@@ -235,9 +240,9 @@ impl<E: Endpoint> Compaction<'_, E> {
     ) -> Result<bool, IndexError> {
         let (access, broken) = (&self.access, self.broken);
         let first_leaf = self.entry.record.first_leaf.place();
-        let roots = (self.root, root);
+        let before = self.root;
         if chain.leaves.len() > 1 || chain.leaves[0].addr != first_leaf {
-            return swap_root(access, batch, self.entry, roots).await;
+            return swap_root(access, batch, self.entry, before, root).await;
         }
         let mut leaf = access.blank();
         let lock = access.lock(batch, first_leaf, None, &mut leaf, broken);
@@ -246,7 +251,7 @@ impl<E: Endpoint> Compaction<'_, E> {
         let was_loaded = leaf.image().is_retired();
         let mut swapped = Ok(false);
         if !was_loaded {
-            swapped = swap_root(access, batch, self.entry, roots).await;
+            swapped = swap_root(access, batch, self.entry, before, root).await;
         }
         // The lock is released whatever happened to the root; it stays only if the fabric fails.
         access.unlock(batch, first_leaf, broken).await?;
@@ -274,7 +279,8 @@ impl<E: Endpoint> Compaction<'_, E> {
         &self,
         batch: &mut Batch,
         leased: &CompactionLeases,
-        (chain, number): (&mut TableChain, usize),
+        chain: &mut TableChain,
+        number: usize,
         is_pair: bool,
         summary: &mut RetrainSummary,
     ) -> Result<StepOutcome, IndexError> {
@@ -282,7 +288,7 @@ impl<E: Endpoint> Compaction<'_, E> {
         let right = chain.leaves[number].addr;
         // Nothing is leased while a lock is held.
         match leased.provide(access, right.node()).await {
-            Err(error) if error.is_full() => return Ok(StepOutcome::NoRoom(error)),
+            Err(error) if error.is_full() => return Ok(StepOutcome::NoSpace(error)),
             provided => provided?,
         }
         let before = batch.cost_mut().round_trips;
@@ -296,7 +302,7 @@ impl<E: Endpoint> Compaction<'_, E> {
         if is_as_seen && is_pair {
             let left = chain.leaves[number - 1].addr;
             let most = self.merged_count_max;
-            let left = lock_left(access, batch, (left, &sources[0]), most, broken).await?;
+            let left = lock_left(access, batch, left, &sources[0], most, broken).await?;
             is_as_seen = left.is_some();
             sources.splice(0..0, left);
         }
@@ -318,7 +324,7 @@ impl<E: Endpoint> Compaction<'_, E> {
             let pending = catalog::pending_root_addr(access.layout, self.entry.index);
             batch.write_word(pending, 0);
         }
-        let made = take_over(access, batch, (place, link), &mut sources, critical).await?;
+        let made = take_over(access, batch, place, link, &mut sources, critical).await?;
         let spent = batch.cost_mut().round_trips - before;
         summary.step_round_trips_max = summary.step_round_trips_max.max(spent);
         summary.made_count += 1;
@@ -348,7 +354,7 @@ impl<E: Endpoint> Compaction<'_, E> {
                 let left = chain.leaves[left].addr;
                 self.link_from(batch, left, to).await
             }
-            None => redirect_first(&self.access, batch, (self.entry, self.broken), to.addr).await,
+            None => redirect_first(&self.access, batch, self.entry, self.broken, to.addr).await,
         };
         match linked {
             Err(error) if error.lost_node().is_some() => Ok(()),
@@ -373,8 +379,7 @@ impl<E: Endpoint> Compaction<'_, E> {
         }
         let mut addr = from;
         loop {
-            let of = (addr, to.low - 1);
-            let look = link_at(access, batch, of, to.addr, broken).await?;
+            let look = link_at(access, batch, addr, to.low - 1, to.addr, broken).await?;
             match look {
                 LeafCheck::Here => return Ok(()),
                 LeafCheck::Right(next) => addr = next.place(),

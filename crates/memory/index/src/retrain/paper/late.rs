@@ -21,13 +21,15 @@ const ANNOUNCED_COUNT_MAX: usize = 256;
 pub(super) async fn announce_late<E: Endpoint>(
     work: &Retraining<'_, E>,
     batch: &mut Batch,
-    (range, seen): (&Range<usize>, &[u64]),
-    (new, leaves): (&[Model], &[(RemoteAddr, u64)]),
+    range: &Range<usize>,
+    seen: &[u64],
+    new: &[Model],
+    leaves: &[(RemoteAddr, u64)],
 ) -> Result<(u64, Vec<u64>), IndexError> {
     let old = &work.contents.models[range.clone()];
     let tables = synonym_tables(old);
     let now = counters(work, batch, &tables).await?;
-    let named = listed(work, batch, &tables, (seen, &now)).await?;
+    let named = listed(work, batch, &tables, seen, &now).await?;
     let end_key = work.contents.models.get(range.end);
     let end_key = end_key.map(|model| model.first_key);
     let late = intact(work, batch, &named).await?.into_iter();
@@ -68,8 +70,8 @@ async fn later<E: Endpoint>(
         return Ok(0);
     }
     let directory = work.contents.clone().into_directory(work.access.geometry);
-    count_unlisted(work, batch, &directory, (old, &seen)).await?;
-    let named = listed(work, batch, &tables, (&seen, &now)).await?;
+    count_unlisted(work, batch, &directory, old, &seen).await?;
+    let named = listed(work, batch, &tables, &seen, &now).await?;
     let late = intact(work, batch, &named).await?;
     let mut entries = Vec::new();
     for leaf in late {
@@ -107,7 +109,8 @@ async fn count_unlisted<E: Endpoint>(
     work: &Retraining<'_, E>,
     batch: &mut Batch,
     directory: &Directory,
-    (old, seen): (&[OldCounter], &[u64]),
+    old: &[OldCounter],
+    seen: &[u64],
 ) -> Result<(), IndexError> {
     batch.clear();
     for (old, seen) in old.iter().zip(seen) {

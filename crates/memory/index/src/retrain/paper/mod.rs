@@ -102,8 +102,8 @@ async fn retrain_range<E: Endpoint>(
     let generation = draw_generation(access, batch).await?;
     // The paper counts positions in slots.
     let epsilon_leaves = work.epsilon_keys / access.geometry.slot_count() as f64;
-    let layer = (LayerKind::Rolex, access.geometry);
-    let mut trained = train(&fences, layer, epsilon_leaves, work.contents.shift);
+    let (kind, geometry, shift) = (LayerKind::Rolex, access.geometry, work.contents.shift);
+    let mut trained = train(&fences, kind, geometry, epsilon_leaves, shift);
     let record_count = met.iter().map(|leaf| leaf.record_count).sum();
     access
         .endpoint
@@ -111,13 +111,7 @@ async fn retrain_range<E: Endpoint>(
     let allocator = ChunkAllocator::new(access.endpoint, access.layout, access.owner);
     let allocator = allocator.taking_reserve();
     let wanting = tables::empty(&mut trained.models);
-    let placed = tables::place(
-        work,
-        batch,
-        (&allocator, generation),
-        RunSpace::NONE,
-        wanting,
-    );
+    let placed = tables::place(work, batch, &allocator, generation, RunSpace::NONE, wanting);
     let tables = placed.await?.elsewhere;
     let old_leaf_count: u64 = old.iter().map(|model| u64::from(model.leaf_count)).sum();
     let contents = SnapshotContents {
@@ -126,8 +120,15 @@ async fn retrain_range<E: Endpoint>(
     };
     install(work, batch, contents, tables).await?;
     access.endpoint.enters(ProtocolPhase::Announce);
-    let new = (&trained.models[..], &leaves[..]);
-    let (late_count, now) = announce_late(work, batch, (&models, &seen), new).await?;
+    let (late_count, now) = announce_late(
+        work,
+        batch,
+        &models,
+        &seen,
+        &trained.models[..],
+        &leaves[..],
+    )
+    .await?;
     let counted = old.iter().zip(now);
     let counted = counted.filter(|(model, _)| !model.synonym_table.is_null());
     let old_counters = counted.map(|(model, seen)| OldCounter {

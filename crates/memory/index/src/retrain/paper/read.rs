@@ -60,7 +60,8 @@ pub(super) async fn listed<E: Endpoint>(
     work: &Retraining<'_, E>,
     batch: &mut Batch,
     tables: &[(RemoteAddr, u32)],
-    (from, to): (&[u64], &[u64]),
+    from: &[u64],
+    to: &[u64],
 ) -> Result<Vec<RemoteAddr>, IndexError> {
     let access = &work.access;
     let pieces = tables.iter().zip(from.iter().zip(to));

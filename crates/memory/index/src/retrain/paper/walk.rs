@@ -27,7 +27,7 @@ pub(super) async fn walk<E: Endpoint>(
     let mut named = work.contents.leaves_of(access.geometry, range.clone());
     let none = vec![0; seen.len()];
     let tables = synonym_tables(old);
-    named.extend(listed(work, batch, &tables, (&none, seen)).await?);
+    named.extend(listed(work, batch, &tables, &none, seen).await?);
     let read = intact(work, batch, &named).await?.into_iter();
     let known: HashMap<RemoteAddr, ReadLeaf> = read.map(|leaf| (leaf.addr, leaf)).collect();
     let end = all

@@ -6,7 +6,7 @@ use farleaf_base::random::Random;
 
 use super::{
     ByteChange, ByteCondition, ByteRange, ByteReply, ByteRequest, FoundValue,
-    MESSAGE_SIZE_BYTES_MAX, ReplyRoom, RequestHead, SentValue,
+    MESSAGE_SIZE_BYTES_MAX, ReplyCapacity, RequestHead, SentValue,
 };
 use crate::rpc::Failure;
 
@@ -35,14 +35,14 @@ fn sent<'a>(random: &mut Random, value: &'a [u8]) -> SentValue<'a> {
 fn request<'a>(random: &mut Random, strings: &'a [Vec<u8>]) -> ByteRequest<'a> {
     let string = |random: &mut Random| strings[random.index(strings.len())].as_slice();
     let number = random.below(9);
-    let room = ReplyRoom {
+    let capacity = ReplyCapacity {
         number,
         size_bytes: random.below(MESSAGE_SIZE_BYTES_MAX as u64) as u32,
     };
     match random.below(9) {
         0 => ByteRequest::Get {
             keys: strings.iter().map(Vec::as_slice).collect(),
-            room,
+            capacity,
         },
         1 => {
             let (expected, value) = (string(random), string(random));
@@ -58,7 +58,7 @@ fn request<'a>(random: &mut Random, strings: &'a [Vec<u8>]) -> ByteRequest<'a> {
                 value: random.one_in(2).then(|| sent(random, value)),
                 wants_previous: random.one_in(2),
             };
-            ByteRequest::Change { change, room }
+            ByteRequest::Change { change, capacity }
         }
         2 => {
             let end = string(random);
@@ -69,11 +69,11 @@ fn request<'a>(random: &mut Random, strings: &'a [Vec<u8>]) -> ByteRequest<'a> {
                 of_keys: random.one_in(2),
                 limit: random.below(1000) as u32,
             };
-            ByteRequest::Scan { range, room }
+            ByteRequest::Scan { range, capacity }
         }
         3 => ByteRequest::Read {
             offset: random.below(1 << 20) as u32,
-            room,
+            capacity,
         },
         4 => ByteRequest::Stage {
             number,

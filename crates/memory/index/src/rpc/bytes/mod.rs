@@ -27,7 +27,7 @@ mod fuzz;
 pub use packing::Packing;
 pub use reply::{ByteReply, FoundValue};
 pub use request::{
-    ByteChange, ByteCondition, ByteRange, ByteRequest, ReplyRoom, RequestHead, SentValue,
+    ByteChange, ByteCondition, ByteRange, ByteRequest, ReplyCapacity, RequestHead, SentValue,
 };
 
 /// Size of the longest key, in bytes.

@@ -13,11 +13,11 @@ pub struct Packing {
 }
 
 impl Packing {
-    /// Creates the space of a reply of at most `room_bytes` bytes.
-    pub fn new(room_bytes: usize) -> Self {
+    /// Creates the space of a reply of at most `space_bytes` bytes.
+    pub fn new(space_bytes: usize) -> Self {
         Self {
             // The reply's first word is counted with the first result.
-            left_bytes: room_bytes.saturating_sub(8),
+            left_bytes: space_bytes.saturating_sub(8),
             is_empty: true,
         }
     }
@@ -48,10 +48,10 @@ impl Packing {
     /// Takes an absent key; returns whether it fits.
     pub fn take_absent(&mut self) -> bool {
         let left_bytes = self.left_bytes.checked_sub(8);
-        let has_room = left_bytes.is_some() || self.is_empty;
+        let has_space = left_bytes.is_some() || self.is_empty;
         self.left_bytes = left_bytes.unwrap_or(0);
         self.is_empty = false;
-        has_room
+        has_space
     }
 }
 
@@ -65,10 +65,10 @@ mod tests {
         /// partial value is the last one.
         #[test]
         fn what_is_taken_has_room(
-            room in 0..400_usize,
+            capacity in 0..400_usize,
             sizes in proptest::collection::vec((0..90_usize, 0..90_usize, any::<bool>()), 1..9),
         ) {
-            let mut packing = Packing::new(room);
+            let mut packing = Packing::new(capacity);
             let (mut taken_bytes, mut taken_count, mut is_over) = (8, 0, false);
             for (key, value, has_key) in sizes {
                 let key = has_key.then_some(key);
@@ -83,7 +83,7 @@ mod tests {
                 taken_bytes += ByteReply::size_bytes(key, here) - 8;
                 taken_count += 1;
                 let least = ByteReply::size_bytes(key, 0);
-                prop_assert!(taken_bytes <= room || taken_count == 1 && taken_bytes == least);
+                prop_assert!(taken_bytes <= capacity || taken_count == 1 && taken_bytes == least);
             }
         }
     }

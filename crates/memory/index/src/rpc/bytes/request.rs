@@ -81,7 +81,7 @@ pub enum SentValue<'a> {
 
 /// Size limit of a reply, and the number for the rest of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ReplyRoom {
+pub struct ReplyCapacity {
     /// Number that the session assigns to a value that does not fit into the reply.
     pub number: u64,
     /// Size limit of the reply in bytes. Exceeded only if a single key is longer.
@@ -138,30 +138,30 @@ pub enum ByteRequest<'a> {
         /// Keys, one or more.
         keys: Vec<&'a [u8]>,
         /// Limit of the reply.
-        room: ReplyRoom,
+        capacity: ReplyCapacity,
     },
     /// Write to a key.
     Change {
         /// Write to execute.
         change: ByteChange<'a>,
         /// Limit of the reply.
-        room: ReplyRoom,
+        capacity: ReplyCapacity,
     },
     /// Read the first records of a range, as many as fit into the reply.
     Scan {
         /// Range to read.
         range: ByteRange<'a>,
         /// Limit of the reply.
-        room: ReplyRoom,
+        capacity: ReplyCapacity,
     },
     /// Count the records.
     Count,
-    /// Read more of a value that the node holds under the number in `room`.
+    /// Read more of a value that the node holds under the number in `capacity`.
     Read {
         /// Offset in the value, in bytes.
         offset: u32,
         /// Limit of the reply.
-        room: ReplyRoom,
+        capacity: ReplyCapacity,
     },
     /// Stage the next part of a value.
     Stage {
@@ -208,31 +208,34 @@ impl<'a> ByteRequest<'a> {
         let first = self.kind_and_flags() | u64::from(head.table.0) << 32;
         put(bytes, [first, head.lowest_open]);
         match self {
-            Self::Get { keys, room } => {
-                put(bytes, [room.number]);
-                put(bytes, [pair(room.size_bytes, keys.len() as u32)]);
+            Self::Get { keys, capacity } => {
+                put(bytes, [capacity.number]);
+                put(bytes, [pair(capacity.size_bytes, keys.len() as u32)]);
                 for key in keys {
                     put_string(bytes, key);
                 }
             }
-            Self::Change { change, room } => {
-                put(bytes, [room.number, room.size_bytes.into()]);
+            Self::Change { change, capacity } => {
+                put(bytes, [capacity.number, capacity.size_bytes.into()]);
                 put_string(bytes, change.key);
                 put_sent(bytes, change.value);
                 if let ByteCondition::IfEqual(expected) = change.condition {
                     put_sent(bytes, expected);
                 }
             }
-            Self::Scan { range, room } => {
-                put(bytes, [room.number, pair(room.size_bytes, range.limit)]);
+            Self::Scan { range, capacity } => {
+                put(
+                    bytes,
+                    [capacity.number, pair(capacity.size_bytes, range.limit)],
+                );
                 put_string(bytes, range.start);
                 if let Some(end) = range.end {
                     put_string(bytes, end);
                 }
             }
             Self::Count => {}
-            Self::Read { offset, room } => {
-                put(bytes, [room.number, pair(room.size_bytes, *offset)]);
+            Self::Read { offset, capacity } => {
+                put(bytes, [capacity.number, pair(capacity.size_bytes, *offset)]);
             }
             Self::Stage {
                 number,
@@ -302,8 +305,8 @@ impl<'a> ByteRequest<'a> {
             COUNT => Self::Count,
             READ => {
                 let number = words.next()?;
-                let (room, offset) = read_room(&mut words, number)?;
-                Self::Read { offset, room }
+                let (capacity, offset) = read_space(&mut words, number)?;
+                Self::Read { offset, capacity }
             }
             STAGE => read_stage(&mut words)?,
             LOAD_PART => return Ok((head, read_load_part(words)?)),
@@ -361,13 +364,13 @@ fn put_sent(bytes: &mut Vec<u8>, sent: Option<SentValue<'_>>) {
 
 /// Reads the two halves of a word: the reply's size limit, which must not exceed a message, and
 /// another value.
-fn read_room(words: &mut Words<'_>, number: u64) -> Result<(ReplyRoom, u32), BadWords> {
+fn read_space(words: &mut Words<'_>, number: u64) -> Result<(ReplyCapacity, u32), BadWords> {
     let word = words.next()?;
     let size_bytes = word as u32;
     if size_bytes as usize > MESSAGE_SIZE_BYTES_MAX {
         return Err(BadWords("the requested reply is too long"));
     }
-    Ok((ReplyRoom { number, size_bytes }, (word >> 32) as u32))
+    Ok((ReplyCapacity { number, size_bytes }, (word >> 32) as u32))
 }
 
 fn read_string<'a>(
@@ -397,7 +400,7 @@ fn read_sent<'a>(words: &mut Words<'a>) -> Result<SentValue<'a>, BadWords> {
 
 fn read_get<'a>(words: &mut Words<'a>) -> Result<ByteRequest<'a>, BadWords> {
     let number = words.next()?;
-    let (room, count) = read_room(words, number)?;
+    let (capacity, count) = read_space(words, number)?;
     if count == 0 {
         return Err(BadWords("no keys requested"));
     }
@@ -406,12 +409,12 @@ fn read_get<'a>(words: &mut Words<'a>) -> Result<ByteRequest<'a>, BadWords> {
     for _ in 0..count {
         keys.push(read_key(words)?);
     }
-    Ok(ByteRequest::Get { keys, room })
+    Ok(ByteRequest::Get { keys, capacity })
 }
 
 fn read_change<'a>(words: &mut Words<'a>, flags: u64) -> Result<ByteRequest<'a>, BadWords> {
     let number = words.next()?;
-    let (room, rest) = read_room(words, number)?;
+    let (capacity, rest) = read_space(words, number)?;
     let condition = flags >> CONDITION_SHIFT & 3;
     let has_expected = flags & HAS_EXPECTED != 0;
     if rest != 0 || has_expected && condition != 3 {
@@ -435,12 +438,12 @@ fn read_change<'a>(words: &mut Words<'a>, flags: u64) -> Result<ByteRequest<'a>,
         value,
         wants_previous: flags & WANTS_PREVIOUS != 0,
     };
-    Ok(ByteRequest::Change { change, room })
+    Ok(ByteRequest::Change { change, capacity })
 }
 
 fn read_scan<'a>(words: &mut Words<'a>, flags: u64) -> Result<ByteRequest<'a>, BadWords> {
     let number = words.next()?;
-    let (room, limit) = read_room(words, number)?;
+    let (capacity, limit) = read_space(words, number)?;
     let bound = |words: &mut Words<'a>| {
         let size = words.next()?;
         read_string(words, size, BOUND_SIZE_BYTES_MAX)
@@ -454,7 +457,7 @@ fn read_scan<'a>(words: &mut Words<'a>, flags: u64) -> Result<ByteRequest<'a>, B
         of_keys: flags & OF_KEYS != 0,
         limit,
     };
-    Ok(ByteRequest::Scan { range, room })
+    Ok(ByteRequest::Scan { range, capacity })
 }
 
 fn read_stage<'a>(words: &mut Words<'a>) -> Result<ByteRequest<'a>, BadWords> {

@@ -9,9 +9,9 @@ use farleaf_pool::allocation::{ChunkAllocator, ChunkRange};
 use farleaf_pool::chunk::{ChunkPurpose, FreeLeaves};
 
 use super::page_shape;
-use crate::directory::Run;
-use crate::error::ByteIndexError;
-use crate::snapshot::{Contents, give_back_snapshot, write_snapshot};
+use crate::strings::directory::Run;
+use crate::strings::error::ByteIndexError;
+use crate::strings::snapshot::{Contents, give_back_snapshot, write_snapshot};
 
 /// Entries of the synonym leaf table of an empty table. The table fills the rest of the one chunk
 /// that the snapshot takes anyway.
@@ -42,8 +42,7 @@ pub async fn create_table<E: Endpoint>(
     let shape = page_shape(access.geometry);
     let pages = allocator.claim(1, shape.purpose, access.table).await?;
     let first_page = access.layout.chunk_start(pages.first);
-    let fences = (Fence::START, Fence::End);
-    let draft = PageDraft::of_records(access.geometry, fences, []);
+    let draft = PageDraft::of_records(access.geometry, Fence::START, Fence::End, []);
     let change = PageChange {
         geometry: access.geometry,
         addr: first_page,
@@ -120,8 +119,7 @@ impl NewByteTable {
         allocator
             .give_back(self.pages, purpose, access.table, unused)
             .await?;
-        let whose = (access.table, 0);
-        give_back_snapshot(&allocator, self.snapshot, whose, committed).await?;
+        give_back_snapshot(&allocator, self.snapshot, access.table, 0, committed).await?;
         Ok(())
     }
 }

@@ -118,7 +118,7 @@ impl Cutter {
     fn size_words(&self, count: usize, high: &Fence) -> usize {
         let records = self.records[..count].iter();
         let records = records.map(|record| (record.key.len(), record.value.as_value()));
-        PageDraft::size_words_of(self.geometry, (&self.low, high), records)
+        PageDraft::size_words_of(self.geometry, &self.low, high, records)
     }
 
     fn fits(&self, count: usize, high: &Fence) -> bool {

@@ -15,8 +15,8 @@ pub use create::{NewByteTable, create_table};
 
 use core::cell::Cell;
 
+use crate::load::{RunExtents, commit, draw_generation, is_untouched};
 use farleaf_fabric::{Batch, CountedBatch, Endpoint, OperationKind};
-use farleaf_index::load::{RunExtents, commit, draw_generation, is_untouched};
 use farleaf_leaf::blobs::BlockStore;
 use farleaf_leaf::strings::PageGeometry;
 use farleaf_leaf::strings::format::{PageAccess, block_access};
@@ -26,10 +26,10 @@ use farleaf_pool::catalog::{CatalogEntry, TableKind};
 use farleaf_pool::chunk::ChunkPurpose;
 use farleaf_pool::layout::CHUNK_SIZE_BLOCKS;
 
-use crate::error::ByteLoadError;
-use crate::operation::check_record;
-use crate::rf_tree::ListedPage;
-use crate::snapshot::{Contents, give_back_snapshot, write_snapshot};
+use crate::strings::error::ByteLoadError;
+use crate::strings::operation::check_record;
+use crate::strings::rf_tree::ListedPage;
+use crate::strings::snapshot::{Contents, give_back_snapshot, write_snapshot};
 use cut::Cutter;
 use run::RunBuilder;
 pub(crate) use run::synonym_capacity;
@@ -76,16 +76,28 @@ pub struct ByteLoadPlan {
     pub epsilon_keys: f64,
     /// Maximum size of a value that is stored in its page, in bytes.
     pub inline_value_size_bytes: usize,
-    /// Whether the pages are listed ([`rf_tree`](crate::rf_tree)).
+    /// Whether the pages are listed ([`rf_tree`](crate::strings::rf_tree)).
     pub lists_pages: bool,
+}
+
+/// Load of a table, and what it shares with the session.
+#[derive(Clone, Copy, Debug)]
+pub struct ByteLoadJob<'a> {
+    /// Entry of the table, which must be empty.
+    pub entry: &'a CatalogEntry,
+    /// Parameters of the load.
+    pub plan: ByteLoadPlan,
+    /// Whether the session is broken.
+    pub broken: &'a Cell<bool>,
+    /// Receives value blocks of the load that could not be given back.
+    pub block_store: &'a BlockStore,
 }
 
 /// Loads `records`, ascending by key, into an empty table. An empty sequence changes nothing.
 ///
-/// Calls `progress` from time to time with the number of records written so far. `broken` and
-/// `kept` belong to the session; `kept` receives value blocks of the load that could not be given
-/// back. If the plan lists pages, calls `list` with the load's generation and pages before the
-/// commit. Memory: the pages of two models at a time, and the address of each page if it is listed.
+/// Calls `progress` from time to time with the number of records written so far. If the plan lists
+/// pages, calls `list` with the load's generation and pages before the commit. Memory: the pages of
+/// two models at a time, and the address of each page if it is listed.
 ///
 /// # Errors
 /// The records do not ascend or are too long, the table is not empty, the pool is full, or `list`
@@ -94,17 +106,16 @@ pub struct ByteLoadPlan {
 /// nothing. The load's chunks are swept when the session is fenced.
 pub async fn bulk_load<E: Endpoint, K: AsRef<[u8]>, V: AsRef<[u8]>>(
     access: PageAccess<'_, E>,
-    (entry, plan): (&CatalogEntry, ByteLoadPlan),
-    (broken, kept): (&Cell<bool>, &BlockStore),
+    job: ByteLoadJob<'_>,
     records: impl Iterator<Item = (K, V)>,
     mut progress: impl FnMut(u64),
     list: impl AsyncFnOnce(u16, Vec<ListedPage>) -> Result<(), ByteLoadError>,
 ) -> Result<ByteLoadSummary, ByteLoadError> {
     let mut batch = Batch::new();
-    let begun = begin(&access, &mut batch, entry, broken).await;
+    let generation = begin(&access, &mut batch, job.entry, job.broken).await;
     let counters = access.endpoint.counters();
     counters.record(OperationKind::BulkLoad, &batch.take_cost());
-    let generation = begun?;
+    let generation = generation?;
     let purpose = ChunkPurpose::Run {
         slots: shape_code(access.geometry),
         generation,
@@ -117,20 +128,13 @@ pub async fn bulk_load<E: Endpoint, K: AsRef<[u8]>, V: AsRef<[u8]>>(
         written: Vec::new(),
     };
     let allocator = ChunkAllocator::new(access.endpoint, access.layout, access.owner);
-    let loaded = load_into(
-        &access,
-        (entry, plan, broken),
-        &mut held,
-        records,
-        (&mut progress, list),
-    )
-    .await;
+    let loaded = load_into(&access, job, &mut held, records, &mut progress, list).await;
     if matches!(&loaded, Err(error) if error.is_outcome_unknown()) {
         // The load may have committed. The sweep finds out when the session has ended.
         return loaded;
     }
     let committed = matches!(&loaded, Ok(summary) if summary.record_count > 0);
-    held.give_back(&access, &allocator, (committed, kept))
+    held.give_back(&access, &allocator, committed, job.block_store)
         .await?;
     loaded
 }
@@ -154,7 +158,8 @@ impl LoadClaims {
         self,
         access: &PageAccess<'_, E>,
         allocator: &ChunkAllocator<'_, E>,
-        (committed, kept): (bool, &BlockStore),
+        committed: bool,
+        block_store: &BlockStore,
     ) -> Result<(), ByteLoadError> {
         if !committed {
             for pointer in self.written {
@@ -165,13 +170,12 @@ impl LoadClaims {
         let given = async {
             self.extents.release(allocator, committed).await?;
             if let Some(range) = self.snapshot {
-                let whose = (access.table, generation);
-                give_back_snapshot(allocator, range, whose, committed).await?;
+                give_back_snapshot(allocator, range, access.table, generation, committed).await?;
             }
             Ok(blocks.give_back(&block_access(access)).await?)
         };
         let given = given.await;
-        kept.take_over(blocks);
+        block_store.take_over(blocks);
         given
     }
 }
@@ -191,22 +195,20 @@ async fn begin<E: Endpoint>(
 
 async fn load_into<E: Endpoint, K: AsRef<[u8]>, V: AsRef<[u8]>>(
     access: &PageAccess<'_, E>,
-    (entry, plan, broken): (&CatalogEntry, ByteLoadPlan, &Cell<bool>),
+    job: ByteLoadJob<'_>,
     held: &mut LoadClaims,
     records: impl Iterator<Item = (K, V)>,
-    (progress, list): (
-        &mut impl FnMut(u64),
-        impl AsyncFnOnce(u16, Vec<ListedPage>) -> Result<(), ByteLoadError>,
-    ),
+    progress: &mut impl FnMut(u64),
+    list: impl AsyncFnOnce(u16, Vec<ListedPage>) -> Result<(), ByteLoadError>,
 ) -> Result<ByteLoadSummary, ByteLoadError> {
     let allocator = ChunkAllocator::new(access.endpoint, access.layout, access.owner);
-    let mut cutter = Cutter::new(access.geometry, plan.fill_percent);
-    let mut builder = RunBuilder::new(access, &allocator, plan);
+    let mut cutter = Cutter::new(access.geometry, job.plan.fill_percent);
+    let mut builder = RunBuilder::new(access, &allocator, job.plan);
     let mut record_count = 0;
     let mut previous: Option<Vec<u8>> = None;
     for (key, value) in records {
         let (key, value) = (key.as_ref(), value.as_ref());
-        check_next(record_count, (key, value), previous.as_deref())?;
+        check_next(record_count, key, value, previous.as_deref())?;
         let record = builder.record(held, key, value).await?;
         if let Some(page) = cutter.push(record) {
             builder.add(held, page).await?;
@@ -243,15 +245,15 @@ async fn load_into<E: Endpoint, K: AsRef<[u8]>, V: AsRef<[u8]>>(
     let written = write_snapshot(access, &allocator, &mut contents).await;
     let (root, range) = written?;
     held.snapshot = Some(range);
-    if plan.lists_pages {
+    if job.plan.lists_pages {
         // Another load may have committed in the meantime, and its pages are listed.
         let mut batch = CountedBatch::new(access.endpoint, OperationKind::BulkLoad);
-        if !is_untouched(access, &mut batch, entry, broken).await? {
+        if !is_untouched(access, &mut batch, job.entry, job.broken).await? {
             return Err(ByteLoadError::TableNotEmpty);
         }
         list(generation, run.pages).await?;
     }
-    commit(access, entry, first_page, (root, None), broken).await?;
+    commit(access, job.entry, first_page, root, None, job.broken).await?;
     progress(record_count);
     Ok(summary)
 }
@@ -262,7 +264,8 @@ async fn load_into<E: Endpoint, K: AsRef<[u8]>, V: AsRef<[u8]>>(
 /// [`ByteLoadError::BadRecord`] and [`ByteLoadError::NotAscending`], with the record's index.
 pub fn check_next(
     index: u64,
-    (key, value): (&[u8], &[u8]),
+    key: &[u8],
+    value: &[u8],
     previous: Option<&[u8]>,
 ) -> Result<(), ByteLoadError> {
     check_record(key, value).map_err(|source| ByteLoadError::BadRecord {

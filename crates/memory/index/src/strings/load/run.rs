@@ -1,8 +1,8 @@
 //! Trains, places and writes the pages of a load, model by model.
 
+use crate::directory::Model;
 use farleaf_base::{NodeId, OwnerWord, RemoteAddr};
 use farleaf_fabric::{CountedBatch, Endpoint, OperationKind};
-use farleaf_index::directory::Model;
 use farleaf_leaf::blobs::{Content, FatPointer, Role};
 use farleaf_leaf::strings::format::{PageAccess, block_access};
 use farleaf_leaf::strings::words::Reference;
@@ -14,9 +14,9 @@ use farleaf_pool::allocation::ChunkAllocator;
 
 use super::cut::{CutPage, LoadRecord, LoadValue};
 use super::{ByteLoadPlan, LoadClaims};
-use crate::directory::Run;
-use crate::error::{ByteIndexError, ByteLoadError};
-use crate::rf_tree::ListedPage;
+use crate::strings::directory::Run;
+use crate::strings::error::{ByteIndexError, ByteLoadError};
+use crate::strings::rf_tree::ListedPage;
 
 /// Words of pages per WRITE.
 const WRITE_SIZE_WORDS: usize = 32 << 10;
@@ -117,7 +117,7 @@ impl<'a, E: Endpoint> RunBuilder<'a, E> {
     /// Returns the node for new value blocks: that of the pages being written.
     fn node(&self) -> NodeId {
         let last = self.trained.runs.last();
-        last.map_or(self.access.layout.home().node, |run| run.base.node())
+        last.map_or(self.access.layout.main_node().node, |run| run.base.node())
     }
 
     /// Writes a string to a value block, before anything refers to it.
@@ -128,7 +128,7 @@ impl<'a, E: Endpoint> RunBuilder<'a, E> {
     ) -> Result<Reference, ByteLoadError> {
         let access = block_access(self.access);
         let node = self.node();
-        let pointer: FatPointer = match content.room() {
+        let pointer: FatPointer = match content.space_need() {
             farleaf_leaf::blobs::SpaceNeed::Piece(class) => {
                 if held.blocks.piece_count(node, class) == 0 {
                     held.blocks.lease_more(&access, node, class).await?;
@@ -308,8 +308,8 @@ impl<'a, E: Endpoint> RunBuilder<'a, E> {
     ) -> Result<PageBuffer, ByteLoadError> {
         let records = page.records.iter();
         let records = records.map(|it| (it.key.clone(), it.value.as_value()));
-        let fences = (page.low.clone(), page.high.clone());
-        let mut draft = PageDraft::of_records(self.access.geometry, fences, records);
+        let (low, high) = (page.low.clone(), page.high.clone());
+        let mut draft = PageDraft::of_records(self.access.geometry, low, high, records);
         let low = page.low.least_key().unwrap_or_default();
         let wanted = draft.wanted().into_iter();
         let wanted: Vec<(StringPlace, Vec<u8>)> = wanted
@@ -366,7 +366,7 @@ fn content<'s>(
 
 /// Returns the number of entries of a model's synonym leaf table: with its header, whole blocks.
 pub(crate) fn synonym_capacity(page_count: u32) -> u32 {
-    const HEADER: u32 = farleaf_index::hint::SYNONYM_TABLE_HEADER_SIZE_WORDS as u32;
+    const HEADER: u32 = crate::hint::SYNONYM_TABLE_HEADER_SIZE_WORDS as u32;
     let wanted = (page_count / PAGES_PER_SYNONYM_ENTRY + HEADER).next_multiple_of(8);
     (wanted - HEADER).min(SYNONYM_CAPACITY_MAX)
 }

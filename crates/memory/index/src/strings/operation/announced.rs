@@ -1,14 +1,14 @@
 //! Announcements of splits: how this session announces its own, and catches up on those of others
 //! (docs/explanation/learned-layer.md, "by announcement").
 
+use crate::announced::{AnnouncementReads, AnnouncementWords, enqueue};
+use crate::hint::{Announcement, Hint};
 use farleaf_base::RemoteAddr;
 use farleaf_fabric::{Batch, Endpoint};
-use farleaf_index::announced::{AnnouncementReads, AnnouncementWords, enqueue};
-use farleaf_index::hint::{Announcement, Hint};
 
 use super::{ByteIndex, low_of};
-use crate::directory::can_be_page;
-use crate::error::ByteIndexError;
+use crate::strings::directory::can_be_page;
+use crate::strings::error::ByteIndexError;
 
 /// Number of announced pages read per batch.
 const CATCH_UP_BATCH_COUNT: usize = 64;
@@ -44,7 +44,8 @@ impl<E: Endpoint> ByteIndex<'_, E> {
     pub(super) async fn catch_up(
         &self,
         batch: &mut Batch,
-        (announcement, announced): (Announcement, AnnouncementWords),
+        announcement: Announcement,
+        announced: AnnouncementWords,
     ) -> Result<(), ByteIndexError> {
         // Another operation of this session may have done this in the meantime.
         let seen = self.state.layer().announced_seen(announcement.model);
@@ -53,7 +54,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         }
         self.state
             .count_hint(|counters| counters.catch_up_count += 1);
-        let unread = announced.unread(self.access.endpoint, batch, (&announcement, seen));
+        let unread = announced.unread(self.access.endpoint, batch, &announcement, seen);
         let entries = unread.await?;
         for part in entries.chunks(CATCH_UP_BATCH_COUNT) {
             self.learn_announced(batch, announcement, part).await?;

@@ -7,7 +7,7 @@ use farleaf_leaf::strings::Reference;
 use farleaf_pool::members::MemberState;
 
 use super::ByteIndex;
-use crate::error::ByteIndexError;
+use crate::strings::error::ByteIndexError;
 
 /// Minimum size, in bytes, of strings that are written before the page is locked: writes under the
 /// lock make others wait.
@@ -53,7 +53,7 @@ impl TakeResult {
 
 /// Returns whether a string is written before its page is locked.
 pub(super) fn is_ahead(content: &Content<'_>) -> bool {
-    match content.room() {
+    match content.space_need() {
         SpaceNeed::Piece(_) => content.string().len() >= AHEAD_SIZE_BYTES_MIN,
         SpaceNeed::Chunks(_) => true,
     }
@@ -61,7 +61,7 @@ pub(super) fn is_ahead(content: &Content<'_>) -> bool {
 
 /// Returns the size class of a string that is written under the lock.
 pub(super) fn class_of(content: &Content<'_>) -> SizeClass {
-    match content.room() {
+    match content.space_need() {
         SpaceNeed::Piece(class) => class,
         SpaceNeed::Chunks(_) => unreachable!("what takes chunks is written ahead"),
     }
@@ -146,7 +146,8 @@ impl<E: Endpoint> ByteIndex<'_, E> {
     pub(super) async fn post_unlinks(
         &self,
         batch: &mut Batch,
-        (addr, released): (RemoteAddr, &[Reference]),
+        addr: RemoteAddr,
+        released: &[Reference],
     ) -> Result<Vec<FatPointer>, ByteIndexError> {
         let pointers: Option<Vec<FatPointer>> = released
             .iter()

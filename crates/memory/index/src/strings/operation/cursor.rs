@@ -2,7 +2,7 @@
 
 use core::cmp::Ordering;
 
-use farleaf_index::hint::Hint;
+use crate::hint::Hint;
 use farleaf_leaf::strings::{Fence, StoredFence};
 
 /// Position and bounds of an ascending scan.

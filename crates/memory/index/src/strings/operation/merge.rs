@@ -1,4 +1,5 @@
-//! Merges two neighbors into one page: a step of a retraining (see [`retrain`](crate::retrain)).
+//! Merges two neighbors into one page: a step of a retraining (see
+//! [`retrain`](crate::strings::retrain)).
 
 use farleaf_base::{NodeId, RemoteAddr, WORD_SIZE_BYTES};
 use farleaf_fabric::{Batch, Endpoint, ProtocolCheck};
@@ -8,10 +9,10 @@ use farleaf_pool::catalog::{self, CatalogEntry};
 
 use super::ByteIndex;
 use super::provide::MissingPieces;
-use super::room::{NewPageBlocks, UnlinkedPages};
+use super::splitting::{NewPageBlocks, UnlinkedPages};
 use super::walked::WalkedPage;
 use super::write::WriteStep;
-use crate::error::ByteIndexError;
+use crate::strings::error::ByteIndexError;
 
 /// Maximum used part of an underfull page after a delete, in eighths: two such pages fit into one.
 const UNDERFULL_EIGHTHS: usize = 3;
@@ -28,7 +29,17 @@ pub(crate) enum MergeResult {
     /// The left page is locked by another session, or a page has changed since the walk.
     Hindered,
     /// There is no free space for a new page or its strings.
-    NoRoom(ByteIndexError),
+    NoSpace(ByteIndexError),
+}
+
+/// Two neighbors to be merged.
+struct PagePair<'a> {
+    entry: &'a CatalogEntry,
+    addrs: [RemoteAddr; 2],
+    /// Link of the right page, as the walk has seen it.
+    after: RemoteAddr,
+    /// Whether the new page's strings may be placed on any node because the page's node is full.
+    is_elsewhere: bool,
 }
 
 /// Result of an attempt with both pages locked.
@@ -70,28 +81,35 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         &self,
         batch: &mut Batch,
         entry: &CatalogEntry,
-        (left, right, after): (&WalkedPage, &WalkedPage, RemoteAddr),
+        left: &WalkedPage,
+        right: &WalkedPage,
+        after: RemoteAddr,
     ) -> Result<MergeResult, ByteIndexError> {
-        let (node, mut is_elsewhere) = (right.addr.node(), false);
+        let node = right.addr.node();
+        let mut pair = PagePair {
+            entry,
+            addrs: [left.addr, right.addr],
+            after,
+            is_elsewhere: false,
+        };
         loop {
             // Leases are taken before any page is locked, so that operations wait for at most one
             // step.
             match self.provide_page(node).await {
                 Ok(true) => {}
                 Ok(false) => return Ok(MergeResult::Not),
-                Err(error) if error.is_full() => return Ok(MergeResult::NoRoom(error)),
+                Err(error) if error.is_full() => return Ok(MergeResult::NoSpace(error)),
                 Err(error) => return Err(error),
             }
-            let at = (entry, after, is_elsewhere);
-            match self.try_merge(batch, at, [left.addr, right.addr]).await? {
+            match self.try_merge(batch, &pair).await? {
                 LockedMergeResult::Done(place, size_bytes) => {
-                    let made = left.merged_with(right, (place, size_bytes));
+                    let made = left.merged_with(right, place, size_bytes);
                     return Ok(MergeResult::Done(Box::new(made)));
                 }
                 LockedMergeResult::MissingPieces(lacking) => {
-                    let leased = self.lease_for_page(node, lacking, &mut is_elsewhere);
+                    let leased = self.lease_for_page(node, lacking, &mut pair.is_elsewhere);
                     match leased.await {
-                        Err(error) if error.is_full() => return Ok(MergeResult::NoRoom(error)),
+                        Err(error) if error.is_full() => return Ok(MergeResult::NoSpace(error)),
                         leased => leased?,
                     }
                 }
@@ -123,9 +141,9 @@ impl<E: Endpoint> ByteIndex<'_, E> {
     async fn try_merge(
         &self,
         batch: &mut Batch,
-        at: (&CatalogEntry, RemoteAddr, bool),
-        addrs: [RemoteAddr; 2],
+        pair: &PagePair<'_>,
     ) -> Result<LockedMergeResult, ByteIndexError> {
+        let addrs = pair.addrs;
         let broken = &*self.state.broken;
         let mut sources = addrs.map(|addr| MoveSource {
             addr,
@@ -152,7 +170,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         let place = place.expect("provided before anything was locked");
         let pages = UnlinkedPages::one(leases);
         let merged = self
-            .merge_locked(batch, at, &mut sources, (place, &pages))
+            .merge_locked(batch, pair, &mut sources, place, &pages)
             .await;
         // If it is unknown whether the new page is linked to, leave the lease to the sweep.
         let is_unlinked = match &merged {
@@ -197,17 +215,18 @@ impl<E: Endpoint> ByteIndex<'_, E> {
     async fn merge_locked(
         &self,
         batch: &mut Batch,
-        (entry, after, is_elsewhere): (&CatalogEntry, RemoteAddr, bool),
+        pair: &PagePair<'_>,
         sources: &mut [MoveSource; 2],
-        (place, pages): (RemoteAddr, &UnlinkedPages<'_>),
+        place: RemoteAddr,
+        pages: &UnlinkedPages<'_>,
     ) -> Result<LockedMergeResult, ByteIndexError> {
         let [left, right] = &*sources;
         let (left_link, link) = (left.page.image().link(), right.page.image().link());
-        if left_link != right.addr || link.is_retired() || link != after {
+        if left_link != right.addr || link.is_retired() || link != pair.after {
             return Ok(LockedMergeResult::NotAsSeen);
         }
         let before = [left.page.clone(), right.page.clone()];
-        let at = [left.addr, right.addr];
+        let at = pair.addrs;
         let mut outside = Outside::new();
         let planned = self.plan_pair(batch, at, &before, &mut outside).await?;
         let Some(Merge { mut page, released }) = planned else {
@@ -218,7 +237,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
             return Ok(LockedMergeResult::TooFull);
         }
         let drafts = [Some((place, &mut page)), None];
-        let given: NewPageBlocks<'_> = match self.give_all(drafts, is_elsewhere)? {
+        let given: NewPageBlocks<'_> = match self.give_all(drafts, pair.is_elsewhere)? {
             Ok(given) => given,
             Err(WriteStep::LeaseBlocks(lacking)) => {
                 return Ok(LockedMergeResult::MissingPieces(lacking));
@@ -227,16 +246,16 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         };
         let mut made = page.build(link);
         batch.clear();
-        let first = entry.record.first_leaf.place();
+        let first = pair.entry.record.first_leaf.place();
         if at.contains(&first) {
             // The pending root is cleared before the first page is retired, and under its lock,
             // which a load needs.
-            let pending = catalog::pending_root_addr(self.access.layout, entry.index);
+            let pending = catalog::pending_root_addr(self.access.layout, pair.entry.index);
             batch.write_word(pending, 0);
         }
         self.post_new_page_blocks(batch, place.node(), &given)
             .await?;
-        let unlinked = self.post_unlinks(batch, (at[0], &*released)).await?;
+        let unlinked = self.post_unlinks(batch, at[0], &released).await?;
         self.change(place)
             .take_over(batch, self.access.owner, &mut made, sources);
         given.commit();
@@ -255,7 +274,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         outside: &mut Outside,
     ) -> Result<Option<Merge<'p>>, ByteIndexError> {
         for (addr, page) in at.into_iter().zip(pages) {
-            if !self.fetch_strings(batch, (addr, page), outside).await? {
+            if !self.fetch_strings(batch, addr, page, outside).await? {
                 return Err(self.damaged(addr));
             }
         }

@@ -15,7 +15,7 @@
 //! | `change` | requested changes of a key and their results |
 //! | `write` | changes of a key under its page's lock |
 //! | `blocks` | value blocks that a change writes and unlinks |
-//! | `room` | full pages: split in place, or replaced |
+//! | `space` | full pages: split in place, or replaced |
 //! | `records` | records as scans return them |
 //! | `cursor` | position of an ascending scan |
 //! | `scan` | ascending scans |
@@ -36,10 +36,10 @@ mod provide;
 mod read;
 mod records;
 mod reverse;
-mod room;
 mod scan;
 mod scan_page;
 mod scan_run;
+mod splitting;
 mod state;
 mod strings;
 mod survey;
@@ -59,16 +59,16 @@ pub(crate) use walked::{PageWalk, WalkedPage};
 use core::future::Future;
 use core::pin::Pin;
 
+use crate::IndexError;
+use crate::hint::Hint;
 use farleaf_base::{OwnerWord, RemoteAddr};
 use farleaf_fabric::{Batch, Endpoint, ProtocolCheck, ReadSlot};
-use farleaf_index::IndexError;
-use farleaf_index::hint::Hint;
 use farleaf_leaf::blobs::BlockAccess;
 use farleaf_leaf::strings::format::{PageAccess, block_access};
 use farleaf_leaf::strings::{KeyPlacement, Outside, PageChange, PageImage};
 use farleaf_leaf::words::{LeafCheck, LeafError, SearchPath};
 
-use crate::error::ByteIndexError;
+use crate::strings::error::ByteIndexError;
 
 /// Boxed future of a rarely used path: a future is as large as the largest one inside it.
 type Rare<'a, R> = Pin<Box<dyn Future<Output = R> + 'a>>;
@@ -201,7 +201,8 @@ impl<'a, E: Endpoint> ByteIndex<'a, E> {
         batch: &mut Batch,
         course: &mut SearchPath<Vec<u8>>,
         key: &[u8],
-        (hint, low): (Hint, Option<Vec<u8>>),
+        hint: Hint,
+        low: Option<Vec<u8>>,
         look: LeafCheck,
     ) -> Result<Hint, IndexError> {
         if let Err(what) = course.leave(hint.parent, low, look) {

@@ -8,11 +8,11 @@ use std::rc::Rc;
 use farleaf_fabric::{Batch, Endpoint};
 
 use super::{ByteIndex, ByteIndexState};
-use crate::directory::KeyLocation;
-use crate::error::ByteIndexError;
-use crate::learned::NeededPart;
-use crate::partial::{LoadedPart, PartialDirectory};
-use crate::snapshot::SnapshotParts;
+use crate::strings::directory::KeyLocation;
+use crate::strings::error::ByteIndexError;
+use crate::strings::learned::NeededPart;
+use crate::strings::partial::{LoadedPart, PartialDirectory};
+use crate::strings::snapshot::SnapshotParts;
 
 /// Pin of the snapshot part that an operation requested last; released when the operation ends or
 /// is dropped. Sessions without a metadata budget need none.
@@ -31,12 +31,12 @@ impl<'s> PinnedPart<'s> {
         (!state.layer().is_whole()).then_some(Self { state, part })
     }
 
-    fn take(&self, snapshot: &Rc<SnapshotParts>, (number, part): (usize, &Rc<LoadedPart>)) {
+    fn take(&self, snapshot: &Rc<SnapshotParts>, number: usize, part: &Rc<LoadedPart>) {
         let mut layer = self.state.layer_mut();
         let Some(directory) = layer.as_partial_mut() else {
             return;
         };
-        directory.pin(snapshot, (number, part));
+        directory.pin(snapshot, number, part);
         let last = self.part.replace(Some((Rc::clone(snapshot), number)));
         if let Some((snapshot, number)) = last {
             directory.unpin(&snapshot, number);
@@ -190,7 +190,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
 
     fn take_in_hand(&self, telling: &NeededPart, part: &Rc<LoadedPart>) {
         if let Some(pinned_part) = self.pinned_part {
-            pinned_part.take(&telling.snapshot, (telling.number, part));
+            pinned_part.take(&telling.snapshot, telling.number, part);
         }
     }
 
@@ -213,8 +213,9 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         numbers: &[usize],
     ) -> Result<Vec<Rc<LoadedPart>>, ByteIndexError> {
         let access = &self.access;
-        let pool = (access.layout, access.geometry);
-        let parts = PartialDirectory::read(from, access.endpoint, batch, pool, numbers).await?;
+        let (layout, geometry) = (access.layout, access.geometry);
+        let parts =
+            PartialDirectory::read(from, access.endpoint, batch, layout, geometry, numbers).await?;
         let mut layer = self.state.layer_mut();
         for (number, part) in numbers.iter().zip(&parts) {
             layer.keep(from, *number, part);

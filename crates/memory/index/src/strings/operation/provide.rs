@@ -10,7 +10,7 @@ use farleaf_leaf::words::Critical;
 use super::blocks::{TakeResult, TakenBlock, is_ahead};
 use super::write::RecordWrite;
 use super::{ByteIndex, ByteIndexState, Change};
-use crate::error::ByteIndexError;
+use crate::strings::error::ByteIndexError;
 
 /// Pieces that are missing on the node of a page.
 #[derive(Clone, Copy, Debug)]
@@ -102,7 +102,8 @@ impl<E: Endpoint> ByteIndex<'_, E> {
     pub(super) async fn provide_ahead(
         &self,
         batch: &mut Batch,
-        (node, key): (NodeId, &[u8]),
+        node: NodeId,
+        key: &[u8],
         change: &Change<'_>,
         provision: &mut Provision,
     ) -> Result<(), ByteIndexError> {
@@ -201,8 +202,10 @@ impl<E: Endpoint> ByteIndex<'_, E> {
     pub(super) async fn lease_blocks(
         &self,
         batch: &mut Batch,
-        (node, lacking): (NodeId, MissingPieces),
-        (key, change): (&[u8], &Change<'_>),
+        node: NodeId,
+        lacking: MissingPieces,
+        key: &[u8],
+        change: &Change<'_>,
         provision: &mut Provision,
     ) -> Result<(), ByteIndexError> {
         // Unlinked blocks of this session may be free by now, which costs less than a chunk.

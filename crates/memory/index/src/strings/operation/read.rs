@@ -1,16 +1,16 @@
 //! Reads keys: one page per key when the hint is right, and a value block if the value is large.
 
+use crate::hint::Hint;
 use farleaf_base::RemoteAddr;
 use farleaf_fabric::{Batch, Endpoint, ProtocolCheck, ReadSlot};
-use farleaf_index::hint::Hint;
 use farleaf_leaf::strings::format::read_string;
 use farleaf_leaf::strings::{Found, Outside, PageBuffer, PageImage, Reference, Value};
 use farleaf_leaf::words::{LeafCheck, SearchPath};
 
 use super::strings::SlotAnswer;
 use super::{ByteIndex, NOTHING_OUTSIDE, PageVerdict, check_key, low_of};
-use crate::directory::KeyLocation;
-use crate::error::ByteIndexError;
+use crate::strings::directory::KeyLocation;
+use crate::strings::error::ByteIndexError;
 
 /// Maximum number of keys per batch.
 const MULTI_GET_BATCH_COUNT: usize = 256;
@@ -72,8 +72,8 @@ impl<E: Endpoint> ByteIndex<'_, E> {
             KeyInPage::Absent => return Ok(read(None)),
             KeyInPage::Outside(reference) => {
                 let mut value = Vec::new();
-                let at = (posted.place.page.addr, reference);
-                let copied = read_string(&self.access, batch, at, &mut value).await?;
+                let addr = posted.place.page.addr;
+                let copied = read_string(&self.access, batch, addr, reference, &mut value).await?;
                 if copied == farleaf_leaf::blobs::CopyOutcome::Whole {
                     return Ok(read(Some(&value)));
                 }
@@ -82,7 +82,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
             KeyInPage::More(hint, more) => (hint, more),
         };
         let mut value = Vec::new();
-        let slowly = Box::pin(self.get_slowly(batch, key, (hint, more), &mut value));
+        let slowly = Box::pin(self.get_slowly(batch, key, hint, more, &mut value));
         let is_there = slowly.await?;
         Ok(read(is_there.then_some(&*value)))
     }
@@ -136,7 +136,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
             for (index, hint, sight) in more {
                 let mut value = Vec::new();
                 let key = keys[index].as_ref();
-                let slowly = Box::pin(self.get_slowly(batch, key, (hint, sight), &mut value));
+                let slowly = Box::pin(self.get_slowly(batch, key, hint, sight, &mut value));
                 let is_there = slowly.await?;
                 read(first + index, is_there.then_some(&*value));
             }
@@ -161,14 +161,14 @@ impl<E: Endpoint> ByteIndex<'_, E> {
             && sight != PageVerdict::LeafCheck(LeafCheck::Here)
         {
             let other = self.image(batch, read);
-            let looked = self.look(other, also.addr, key);
+            let other_sight = self.look(other, also.addr, key);
             // A key to the right of the left page and to the left of the right page is between
             // them, so continue from the left page.
             if !matches!(
-                looked,
+                other_sight,
                 PageVerdict::LeafCheck(LeafCheck::Left | LeafCheck::Torn)
             ) {
-                (hint, image, sight) = (also, other, looked);
+                (hint, image, sight) = (also, other, other_sight);
             }
         }
         match sight {
@@ -188,20 +188,22 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         &self,
         batch: &mut Batch,
         key: &[u8],
-        (hint, sight): (Hint, PageVerdict),
+        mut hint: Hint,
+        mut sight: PageVerdict,
         value: &mut Vec<u8>,
     ) -> Result<bool, ByteIndexError> {
-        let (mut from, mut stale_count) = ((hint, sight), 0);
+        let mut stale_count = 0;
         loop {
-            let CoveringPage {
-                hint,
-                page,
-                mut outside,
-            } = self.walk(batch, key, from).await?;
-            let at = (hint.addr, &page);
-            let is_whole = match self.find_with_strings(batch, at, key, &mut outside).await? {
+            let covering = self.walk(batch, key, hint, sight).await?;
+            let (page, mut outside) = (covering.page, covering.outside);
+            hint = covering.hint;
+            let found = self.find_with_strings(batch, hint.addr, &page, key, &mut outside);
+            let is_whole = match found.await? {
                 SlotAnswer::Absent => return Ok(false),
-                SlotAnswer::Record(slot) => self.read_value(batch, at, slot, value).await?,
+                SlotAnswer::Record(slot) => {
+                    self.read_value(batch, hint.addr, &page, slot, value)
+                        .await?
+                }
                 SlotAnswer::Stale => false,
             };
             if is_whole {
@@ -210,7 +212,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
             value.clear();
             self.note_stale(hint.addr, &mut stale_count)?;
             // The page has changed in the meantime. Read it again for the current references.
-            from = (hint, PageVerdict::LeafCheck(LeafCheck::Torn));
+            sight = PageVerdict::LeafCheck(LeafCheck::Torn);
         }
     }
 
@@ -226,7 +228,8 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         &self,
         batch: &mut Batch,
         key: &[u8],
-        (mut hint, mut sight): (Hint, PageVerdict),
+        mut hint: Hint,
+        mut sight: PageVerdict,
     ) -> Result<CoveringPage, ByteIndexError> {
         self.hold_key(batch, key).await?;
         let mut course = SearchPath::<Vec<u8>>::default();
@@ -251,7 +254,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
                 PageVerdict::LeafCheck(look) => {
                     link_count +=
                         u32::from(matches!(look, LeafCheck::Right(_) | LeafCheck::Retired(_)));
-                    hint = self.go_on(batch, &mut course, key, (hint, low.take()), look)?;
+                    hint = self.go_on(batch, &mut course, key, hint, low.take(), look)?;
                     torn_count = 0;
                     None
                 }
@@ -273,8 +276,9 @@ impl<E: Endpoint> ByteIndex<'_, E> {
                 }
                 PageBuffer::copy_of(image)
             };
-            let at = (hint.addr, &page);
-            let look = self.look_with_strings(batch, at, key, &mut outside).await?;
+            let look = self
+                .look_with_strings(batch, hint.addr, &page, key, &mut outside)
+                .await?;
             if look == LeafCheck::Torn {
                 self.note_stale(hint.addr, &mut stale_count)?;
             }
@@ -285,8 +289,8 @@ impl<E: Endpoint> ByteIndex<'_, E> {
                         self.learn(low, hint);
                     }
                     self.state.note_links(link_count);
-                    if let Some(announced) = announced {
-                        Box::pin(self.catch_up(batch, announced)).await?;
+                    if let Some((announcement, announced)) = announced {
+                        Box::pin(self.catch_up(batch, announcement, announced)).await?;
                     }
                     return Ok(CoveringPage {
                         hint,
@@ -333,10 +337,10 @@ impl<E: Endpoint> ByteIndex<'_, E> {
             values.push((copied, value));
         }
         let mut whole = Vec::with_capacity(strings.len());
-        for (at, (copied, mut value)) in strings.iter().zip(values) {
+        for ((addr, reference), (copied, mut value)) in strings.iter().zip(values) {
             let copied = match copied {
                 Some(copied) => copied,
-                None => read_string(&self.access, batch, *at, &mut value).await?,
+                None => read_string(&self.access, batch, *addr, *reference, &mut value).await?,
             };
             whole.push((copied == farleaf_leaf::blobs::CopyOutcome::Whole).then_some(value));
         }

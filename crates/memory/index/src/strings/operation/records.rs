@@ -80,12 +80,12 @@ impl RecordBuffer {
     /// Adds a record.
     #[inline]
     pub fn push(&mut self, key: &[u8], value: &[u8]) {
-        self.push_parts((key, &[]), value);
+        self.push_parts(key, &[], value);
     }
 
     /// Adds a record whose key is in two parts.
     #[inline]
-    pub(super) fn push_parts(&mut self, (prefix, suffix): (&[u8], &[u8]), value: &[u8]) {
+    pub(super) fn push_parts(&mut self, prefix: &[u8], suffix: &[u8], value: &[u8]) {
         let key_start = self.bytes.len();
         self.bytes.extend_from_slice(prefix);
         self.bytes.extend_from_slice(suffix);
@@ -141,7 +141,7 @@ mod tests {
     fn records_come_back() {
         let mut records = RecordBuffer::new();
         records.push(b"a", b"1");
-        records.push_parts((b"pre", b"fix"), b"");
+        records.push_parts(b"pre", b"fix", b"");
         records.push(b"", b"3");
         records.set_value(1, b"later");
         let of = |records: &RecordBuffer| -> Vec<(Vec<u8>, Vec<u8>)> {

@@ -1,9 +1,9 @@
 //! Descending scans. Pages have no links to the left: the search layer names the pages there, and
 //! links to the right lead to those that it does not know of.
 
+use crate::IndexError;
+use crate::hint::Hint;
 use farleaf_fabric::{Batch, Endpoint};
-use farleaf_index::IndexError;
-use farleaf_index::hint::Hint;
 use farleaf_leaf::strings::{Fence, Outside, PageBuffer, PageError};
 use farleaf_leaf::words::{LeafCheck, SearchPath};
 
@@ -11,7 +11,7 @@ use super::ByteIndex;
 use super::records::RecordBuffer;
 use super::scan::ReadAhead;
 use super::scan_page::PendingValues;
-use crate::error::ByteIndexError;
+use crate::strings::error::ByteIndexError;
 
 /// Position and bounds of a descending scan.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -119,7 +119,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
                     Some(hint) => self.left_of_fence(hint, &before),
                 };
                 let page_count = self.expected_page_count(end - records.len());
-                let read = self.read_ahead_to_the_left(batch, (start, &before), page_count);
+                let read = self.read_ahead_to_the_left(batch, start, &before, page_count);
                 ahead = read.await?.into_pages();
                 match below_in(&mut ahead, &before) {
                     Some(below) => below,
@@ -127,7 +127,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
                 }
             };
             hint = Some(below.hint);
-            self.take_below(batch, cursor, (below, before), end, records)
+            self.take_below(batch, cursor, below, before, end, records)
                 .await?;
         }
         Ok(())
@@ -182,7 +182,8 @@ impl<E: Endpoint> ByteIndex<'_, E> {
     async fn read_ahead_to_the_left(
         &self,
         batch: &mut Batch,
-        (hint, before): (Hint, &Fence),
+        hint: Hint,
+        before: &Fence,
         page_count: u32,
     ) -> Result<ReadAhead, ByteIndexError> {
         let mut pieces: Vec<(Hint, u32)> = Vec::new();
@@ -241,7 +242,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
                     retired_trained = Some(hint.parent);
                 }
                 let look = LeafCheck::Retired(link.place());
-                hint = self.go_on(batch, &mut course, key, (hint, None), look)?;
+                hint = self.go_on(batch, &mut course, key, hint, None, look)?;
                 continue;
             }
             let mut outside = Outside::new();
@@ -280,13 +281,13 @@ impl<E: Endpoint> ByteIndex<'_, E> {
                     // Counts the hop, so that the walk ends even in a corrupted table. The number
                     // of hops from one synonym of a parent to the next is limited by what this
                     // session knows.
-                    self.go_on(batch, &mut course, key, (hint, None), look)?;
+                    self.go_on(batch, &mut course, key, hint, None, look)?;
                 }
                 hint = left;
                 continue;
             }
             has_gone_right |= matches!(look, LeafCheck::Right(_));
-            hint = self.go_on(batch, &mut course, key, (hint, low.least_key()), look)?;
+            hint = self.go_on(batch, &mut course, key, hint, low.least_key(), look)?;
         }
     }
 
@@ -296,21 +297,21 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         &self,
         batch: &mut Batch,
         cursor: &mut ReverseCursor,
-        (below, before): (PageBelow, Fence),
+        below: PageBelow,
+        before: Fence,
         end: usize,
         records: &mut RecordBuffer,
     ) -> Result<(), ByteIndexError> {
         let PageBelow { hint, page, low } = below;
         // The page covers its lower fence.
         let covered = low.least_key().unwrap_or_default();
-        let at = (hint.addr, &page);
         let found = self
-            .records_of(batch, at, &covered, cursor.has_values)
+            .records_of(batch, hint.addr, &page, &covered, cursor.has_values)
             .await?;
         let Some(found) = found else {
             // The page is stale: read it again.
             let below = self.walk_below(batch, hint, &before).await?;
-            let again = self.take_below(batch, cursor, (below, before), end, records);
+            let again = self.take_below(batch, cursor, below, before, end, records);
             return Box::pin(again).await;
         };
         let first = records.len();

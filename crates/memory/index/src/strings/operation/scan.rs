@@ -1,18 +1,18 @@
 //! Ascending scans (LEAF-6, LEAF-9): adjacent trained pages are one contiguous READ.
 
+use crate::hint::Hint;
 use farleaf_base::RemoteAddr;
 use farleaf_fabric::{Batch, Endpoint};
-use farleaf_index::hint::Hint;
 use farleaf_leaf::strings::{Outside, PageBuffer, PageImage};
 use farleaf_leaf::words::LeafCheck;
 
 use super::cursor::ScanCursor;
 use super::read::CoveringPage;
 use super::records::RecordBuffer;
-use super::scan_page::PendingValues;
+use super::scan_page::ScanOutput;
 use super::scan_run::PagesRead;
 use super::{ByteIndex, PageVerdict};
-use crate::error::ByteIndexError;
+use crate::strings::error::ByteIndexError;
 
 /// Maximum bytes of pages per batch.
 const AHEAD_SIZE_BYTES_MAX: usize = 128 << 10;
@@ -51,14 +51,14 @@ impl PagesAhead {
         }
     }
 
-    fn push(&mut self, piece: (Hint, u32)) {
-        self.pieces.push(piece);
-        self.left -= piece.1;
+    fn push(&mut self, first: Hint, count: u32) {
+        self.pieces.push((first, count));
+        self.left -= count;
     }
 
     fn push_synonyms(&mut self, parent: u32, synonyms: impl Iterator<Item = RemoteAddr>) {
         for addr in synonyms.take(self.left as usize) {
-            self.push((Hint { addr, parent }, 1));
+            self.push(Hint { addr, parent }, 1);
         }
     }
 }
@@ -113,20 +113,24 @@ impl<E: Endpoint> ByteIndex<'_, E> {
             None => self.place(batch, from).await?.page,
         };
         let page_count = self.expected_page_count(end - records.len());
-        let read = self.read_ahead(batch, (hint, from), page_count).await?;
+        let read = self.read_ahead(batch, hint, from, page_count).await?;
         let first = records.len();
-        let mut pending = PendingValues::new();
-        let into = (&mut *records, &mut pending);
+        let mut output = ScanOutput {
+            records,
+            end,
+            pending: Vec::new(),
+        };
         // Pages as a load and most splits leave them contain everything that the scan needs.
-        let passed = match self.take_run(batch, cursor, (hint, &read), end, into) {
+        let passed = match self.take_run(batch, cursor, hint, &read, &mut output) {
             None => Ok(()),
             Some(hint) => {
                 let ahead = self.copied(batch, &read);
-                let into = (&mut *records, &mut pending);
-                let consumed = self.consume(batch, cursor, (hint, ahead), end, into);
-                Box::pin(consumed).await
+                Box::pin(self.consume(batch, cursor, hint, ahead, &mut output)).await
             }
         };
+        let ScanOutput {
+            records, pending, ..
+        } = output;
         if !pending.is_empty()
             && let Err(error) = self.fill_values(batch, records, pending).await
         {
@@ -153,7 +157,8 @@ impl<E: Endpoint> ByteIndex<'_, E> {
     async fn read_ahead(
         &self,
         batch: &mut Batch,
-        (hint, from): (Hint, &[u8]),
+        hint: Hint,
+        from: &[u8],
         page_count: u32,
     ) -> Result<PagesRead, ByteIndexError> {
         let mut ahead = PagesAhead::new(page_count);
@@ -162,7 +167,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
             let mut parent = hint.parent;
             let is_trained = layer.page(parent).is_some_and(|it| it.addr == hint.addr);
             if !is_trained {
-                ahead.push((hint, 1));
+                ahead.push(hint, 1);
                 let own = layer.synonyms_behind(parent, from);
                 ahead.push_synonyms(parent, own.filter(|addr| *addr != hint.addr));
                 parent += 1;
@@ -198,7 +203,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
             let before_last = (*count as usize - 1) * geometry.page_size_words();
             let words = before_last + geometry.image_size_words();
             let slot = batch.read(geometry.state(first.addr), words);
-            read.add(slot, (*first, *count));
+            read.add(slot, *first, *count);
         }
         self.access.endpoint.execute(batch).await?;
         Ok(read)
@@ -222,13 +227,13 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         &self,
         batch: &mut Batch,
         cursor: &mut ScanCursor,
-        (mut hint, mut ahead): (Hint, ReadAhead),
-        end: usize,
-        (records, pending): (&mut RecordBuffer, &mut PendingValues),
+        mut hint: Hint,
+        mut ahead: ReadAhead,
+        output: &mut ScanOutput<'_>,
     ) -> Result<(), ByteIndexError> {
         let (mut is_first, mut last) = (true, None);
         while let Some(from) = cursor.next_key.clone() {
-            if records.len() >= end {
+            if output.records.len() >= output.end {
                 break;
             }
             let read = ahead.take(hint.addr);
@@ -238,11 +243,11 @@ impl<E: Endpoint> ByteIndex<'_, E> {
                     return Ok(());
                 }
                 // The page was torn or retired: walk as a get does.
-                let torn = (hint, PageVerdict::LeafCheck(LeafCheck::Torn));
-                let CoveringPage { hint: at, page, .. } = self.walk(batch, &from, torn).await?;
+                let torn = PageVerdict::LeafCheck(LeafCheck::Torn);
+                let walk = self.walk(batch, &from, hint, torn);
+                let CoveringPage { hint: at, page, .. } = walk.await?;
                 (hint, last) = (at, Some(at));
-                let at = (at.addr, &page);
-                self.take_page(batch, cursor, at, end, (records, pending))
+                self.take_page(batch, cursor, at.addr, &page, output)
                     .await?;
                 hint = self.next_of(hint, page.image());
                 is_first = false;
@@ -250,24 +255,19 @@ impl<E: Endpoint> ByteIndex<'_, E> {
             };
             is_first = false;
             let mut outside = Outside::new();
-            let at = (hint.addr, &page);
-            match self
-                .look_with_strings(batch, at, &from, &mut outside)
-                .await?
-            {
+            let look = self.look_with_strings(batch, hint.addr, &page, &from, &mut outside);
+            match look.await? {
                 LeafCheck::Here => {
                     last = Some(hint);
-                    self.take_page(batch, cursor, at, end, (records, pending))
+                    self.take_page(batch, cursor, hint.addr, &page, output)
                         .await?;
                     hint = self.next_of(hint, page.image());
                 }
                 look => {
-                    let sight = (hint, PageVerdict::LeafCheck(look));
-                    let CoveringPage { hint: at, page, .. } =
-                        self.walk(batch, &from, sight).await?;
-                    let arrived = (at.addr, &page);
+                    let walk = self.walk(batch, &from, hint, PageVerdict::LeafCheck(look));
+                    let CoveringPage { hint: at, page, .. } = walk.await?;
                     last = Some(at);
-                    self.take_page(batch, cursor, arrived, end, (records, pending))
+                    self.take_page(batch, cursor, at.addr, &page, output)
                         .await?;
                     hint = self.next_of(at, page.image());
                 }

@@ -1,8 +1,8 @@
 //! Takes the records of one page for a scan, including strings outside the page.
 
+use crate::hint::Hint;
 use farleaf_base::RemoteAddr;
 use farleaf_fabric::{Batch, Endpoint};
-use farleaf_index::hint::Hint;
 use farleaf_leaf::strings::{Fence, Outside, PageBuffer, Reference, Stored, StoredFence, Value};
 use farleaf_leaf::words::LeafCheck;
 
@@ -10,7 +10,7 @@ use super::cursor::ScanCursor;
 use super::read::CoveringPage;
 use super::records::{Record, RecordBuffer};
 use super::{ByteIndex, PageVerdict};
-use crate::error::ByteIndexError;
+use crate::strings::error::ByteIndexError;
 
 /// Maximum bytes of outside values per batch, unless a single value is larger.
 const VALUE_BATCH_SIZE_BYTES_MAX: usize = 4 << 20;
@@ -26,6 +26,15 @@ pub(super) struct PageRecords {
 /// Outside values of a scan: index of the record, the page, and the reference to the value.
 pub(super) type PendingValues = Vec<(usize, RemoteAddr, Reference)>;
 
+/// Records that a scan has found.
+pub(super) struct ScanOutput<'a> {
+    pub(super) records: &'a mut RecordBuffer,
+    /// Number of records at which the scan ends.
+    pub(super) end: usize,
+    /// Values that are still to be read.
+    pub(super) pending: PendingValues,
+}
+
 impl<E: Endpoint> ByteIndex<'_, E> {
     /// Takes the records of a page that covers the cursor, and moves the cursor after the page, or
     /// after the last wanted record.
@@ -33,19 +42,19 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         &self,
         batch: &mut Batch,
         cursor: &mut ScanCursor,
-        (addr, page): (RemoteAddr, &PageBuffer),
-        end: usize,
-        (records, pending): (&mut RecordBuffer, &mut PendingValues),
+        addr: RemoteAddr,
+        page: &PageBuffer,
+        output: &mut ScanOutput<'_>,
     ) -> Result<(), ByteIndexError> {
         let from = cursor.next_key.clone().unwrap_or_default();
         let found = self
-            .records_of(batch, (addr, page), &from, cursor.has_values)
+            .records_of(batch, addr, page, &from, cursor.has_values)
             .await?;
         let Some(found) = found else {
             // The page is stale: the page that covers the key now has the records.
-            return Box::pin(self.take_newer(batch, cursor, addr, end, (records, pending))).await;
+            return Box::pin(self.take_newer(batch, cursor, addr, output)).await;
         };
-        take_records(cursor, (addr, found), end, (records, pending));
+        take_records(cursor, addr, found, output);
         Ok(())
     }
 
@@ -55,21 +64,17 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         batch: &mut Batch,
         cursor: &mut ScanCursor,
         addr: RemoteAddr,
-        end: usize,
-        into: (&mut RecordBuffer, &mut PendingValues),
+        output: &mut ScanOutput<'_>,
     ) -> Result<(), ByteIndexError> {
         let from = cursor.next_key.clone().unwrap_or_default();
-        let torn = (
-            Hint { addr, parent: 0 },
-            PageVerdict::LeafCheck(LeafCheck::Torn),
-        );
+        let stale = Hint { addr, parent: 0 };
         let mut stale_count = 0;
         loop {
-            let CoveringPage { hint, page, .. } = self.walk(batch, &from, torn).await?;
-            let at = (hint.addr, &page);
-            let found = self.records_of(batch, at, &from, cursor.has_values).await?;
-            if let Some(found) = found {
-                take_records(cursor, (hint.addr, found), end, into);
+            let torn = PageVerdict::LeafCheck(LeafCheck::Torn);
+            let CoveringPage { hint, page, .. } = self.walk(batch, &from, stale, torn).await?;
+            let found = self.records_of(batch, hint.addr, &page, &from, cursor.has_values);
+            if let Some(found) = found.await? {
+                take_records(cursor, hint.addr, found, output);
                 return Ok(());
             }
             self.note_stale(hint.addr, &mut stale_count)?;
@@ -81,15 +86,13 @@ impl<E: Endpoint> ByteIndex<'_, E> {
     pub(super) async fn records_of(
         &self,
         batch: &mut Batch,
-        (addr, page): (RemoteAddr, &PageBuffer),
+        addr: RemoteAddr,
+        page: &PageBuffer,
         covered: &[u8],
         has_values: bool,
     ) -> Result<Option<PageRecords>, ByteIndexError> {
         let mut outside = Outside::new();
-        if !self
-            .fetch_strings(batch, (addr, page), &mut outside)
-            .await?
-        {
+        if !self.fetch_strings(batch, addr, page, &mut outside).await? {
             return Ok(None);
         }
         let image = page.image();
@@ -184,16 +187,17 @@ impl<E: Endpoint> ByteIndex<'_, E> {
 /// after the last wanted record.
 fn take_records(
     cursor: &mut ScanCursor,
-    (addr, found): (RemoteAddr, PageRecords),
-    end: usize,
-    (records, pending): (&mut RecordBuffer, &mut PendingValues),
+    addr: RemoteAddr,
+    found: PageRecords,
+    output: &mut ScanOutput<'_>,
 ) {
+    let (records, pending) = (&mut *output.records, &mut output.pending);
     let from = cursor.next_key.clone().unwrap_or_default();
     for (record, value) in found.records {
         if record.key < from || !cursor.is_wanted(&record.key) {
             continue;
         }
-        if records.len() == end {
+        if records.len() == output.end {
             let (last, _) = records.last().expect("at least one was wanted");
             cursor.pass_key(last);
             return;

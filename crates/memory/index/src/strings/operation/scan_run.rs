@@ -1,16 +1,15 @@
 //! Fast path of a scan: pages that one batch has read, in the order of links, used in place in the
 //! batch.
 
+use crate::hint::Hint;
 use farleaf_base::RemoteAddr;
 use farleaf_fabric::{Batch, Endpoint, ReadSlot};
-use farleaf_index::hint::Hint;
 use farleaf_leaf::strings::{
     KeyPlacement, PageGeometry, PageImage, StoredFence, StoredPrefix, Value,
 };
 
 use super::cursor::ScanCursor;
-use super::records::RecordBuffer;
-use super::scan_page::PendingValues;
+use super::scan_page::ScanOutput;
 use super::{ByteIndex, NOTHING_OUTSIDE};
 
 /// Pages that one batch has read, in adjacent pieces.
@@ -39,7 +38,7 @@ impl PagesRead {
     }
 
     /// Adds a READ of adjacent pages.
-    pub(super) fn add(&mut self, slot: ReadSlot, (first, count): (Hint, u32)) {
+    pub(super) fn add(&mut self, slot: ReadSlot, first: Hint, count: u32) {
         self.pieces.push(Piece { first, count, slot });
     }
 
@@ -112,12 +111,12 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         &self,
         batch: &Batch,
         cursor: &mut ScanCursor,
-        (hint, read): (Hint, &PagesRead),
-        end: usize,
-        (records, pending): (&mut RecordBuffer, &mut PendingValues),
+        hint: Hint,
+        read: &PagesRead,
+        output: &mut ScanOutput<'_>,
     ) -> Option<Hint> {
         let (mut at, mut last) = (hint, None);
-        while cursor.next_key.is_some() && records.len() < end {
+        while cursor.next_key.is_some() && output.records.len() < output.end {
             if !self.is_current() {
                 return Some(at);
             }
@@ -134,7 +133,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
             };
             let (page, words) = read.page(batch, index);
             let image = PageImage::new(self.access.geometry, words);
-            match self.take_at_once(image, page, cursor, end, (records, pending)) {
+            match self.take_at_once(image, page, cursor, output) {
                 PageUse::Enough => {
                     // The next call begins with this page: there may be no model that leads here.
                     cursor.hint = Some((page, self.layer_version));
@@ -154,9 +153,9 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         image: PageImage<'_>,
         page: Hint,
         cursor: &mut ScanCursor,
-        end: usize,
-        (records, pending): (&mut RecordBuffer, &mut PendingValues),
+        output: &mut ScanOutput<'_>,
     ) -> PageUse {
+        let (records, end, pending) = (&mut *output.records, output.end, &mut output.pending);
         let from = cursor.next_key.as_deref().unwrap_or_default();
         if !self.access.is_intact(image.words(), page.addr) || image.is_retired() {
             return PageUse::Not;
@@ -195,7 +194,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
                     &[]
                 }
             };
-            records.push_parts((prefix, suffix), value);
+            records.push_parts(prefix, suffix, value);
             last = suffix;
         }
         cursor.pass_stored(prefix, image.high());

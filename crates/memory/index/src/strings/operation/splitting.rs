@@ -2,22 +2,22 @@
 
 use core::cell::Cell;
 
+use crate::hint::Hint;
 use farleaf_base::{NodeId, RemoteAddr};
 use farleaf_fabric::{Batch, Endpoint, ProtocolCheck};
-use farleaf_index::hint::Hint;
 use farleaf_leaf::blobs::{FatPointer, Role, SizeClass};
 use farleaf_leaf::strings::format::PageAccess;
 use farleaf_leaf::strings::{
-    Fence, InPlace, MoveSource, Outside, PageBuffer, PageDraft, Reference, Rewrite, SplitRequest,
+    Fence, InPlace, MoveSource, PageBuffer, PageDraft, Reference, Rewrite, SplitRequest,
     StringPlace, plan_rewrite,
 };
 use farleaf_leaf::words::LeafLeases;
 
 use super::blocks::{TakeResult, TakenBlock, class_of};
 use super::provide::{MissingPieces, PageLockState, Provision, record_of};
-use super::write::{RecordWrite, WriteStep};
+use super::write::{LockedPage, RecordWrite, WriteStep};
 use super::{ByteIndex, ByteIndexState, Rare};
-use crate::error::ByteIndexError;
+use crate::strings::error::ByteIndexError;
 
 /// New page and the start of its range.
 struct NewPage {
@@ -94,37 +94,35 @@ impl<E: Endpoint> ByteIndex<'_, E> {
     pub(super) async fn split_or_replace(
         &self,
         batch: &mut Batch,
-        (hint, page): (Hint, &mut PageBuffer),
-        (writing, provision): (&RecordWrite<'_>, &mut Provision),
-        outside: Outside,
+        at: LockedPage<'_>,
+        writing: &RecordWrite<'_>,
+        provision: &mut Provision,
     ) -> Result<Option<WriteStep>, ByteIndexError> {
-        let Some(sibling) = self.state.leases.take_for(hint.addr.node()) else {
-            self.give_lock_back(batch, hint).await?;
+        let Some(sibling) = self.state.leases.take_for(at.hint.addr.node()) else {
+            self.give_lock_back(batch, at.hint).await?;
             return Ok(Some(WriteStep::LeasePages));
         };
         let pages = UnlinkedPages::one(&self.state.leases);
-        let made = self.split(
-            batch,
-            (hint, page),
-            (writing, provision),
-            (sibling, outside, &pages),
-        );
-        made.await
+        self.split(batch, at, writing, provision, sibling, &pages)
+            .await
     }
 
     /// Does the work of [`split_or_replace`](Self::split_or_replace) with a page for the sibling.
     async fn split(
         &self,
         batch: &mut Batch,
-        (hint, page): (Hint, &mut PageBuffer),
-        (writing, provision): (&RecordWrite<'_>, &mut Provision),
-        (sibling, mut outside, pages): (RemoteAddr, Outside, &UnlinkedPages<'_>),
+        mut at: LockedPage<'_>,
+        writing: &RecordWrite<'_>,
+        provision: &mut Provision,
+        sibling: RemoteAddr,
+        pages: &UnlinkedPages<'_>,
     ) -> Result<Option<WriteStep>, ByteIndexError> {
+        let hint = at.hint;
         let node = hint.addr.node();
         // If the counter lies on another node, that node may be lost while the split counts.
         let announcement = self.announcement(hint.parent);
         let announcement = announcement.filter(|it| it.synonym_table().node() == node);
-        let before = page.clone();
+        let before = at.page.clone();
         let request = SplitRequest {
             record: record_of(before.image(), writing, provision),
             sibling,
@@ -132,17 +130,13 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         };
         let change = self.change(hint.addr);
         let planned = self
-            .with_strings_locked(batch, hint.addr, &mut outside, |outside| {
+            .with_strings_locked(batch, hint.addr, &mut at.outside, |outside| {
                 change.plan_split(&before, &request, outside)
             })
             .await?;
         let InPlace::Split(plan) = planned else {
-            let rewrite: Rare<'_, _> = Box::pin(self.rewrite(
-                batch,
-                (hint, &before),
-                (writing, provision),
-                (sibling, outside, pages),
-            ));
+            let rewrite: Rare<'_, _> =
+                Box::pin(self.rewrite(batch, at, writing, provision, sibling, pages));
             return rewrite.await;
         };
         batch.clear();
@@ -153,13 +147,11 @@ impl<E: Endpoint> ByteIndex<'_, E> {
             batch.clear();
         }
         self.post_provision(batch, writing, provision)?;
-        let unlinked = self
-            .post_unlinks(batch, (hint.addr, plan.released()))
-            .await?;
+        let unlinked = self.post_unlinks(batch, hint.addr, plan.released()).await?;
         if sibling.node() != node && self.skips_check(ProtocolCheck::SiblingIsCompleteElsewhere) {
             change.write_sibling_of(batch, &plan);
         }
-        let split = change.split(batch, page, &plan);
+        let split = change.split(batch, at.page, &plan);
         provision.commit();
         self.access.endpoint.execute(batch).await?;
         provision.lock = PageLockState::Released;
@@ -184,15 +176,20 @@ impl<E: Endpoint> ByteIndex<'_, E> {
     async fn rewrite(
         &self,
         batch: &mut Batch,
-        (hint, before): (Hint, &PageBuffer),
-        (writing, provision): (&RecordWrite<'_>, &mut Provision),
-        (left_addr, mut outside, pages): (RemoteAddr, Outside, &UnlinkedPages<'_>),
+        at: LockedPage<'_>,
+        writing: &RecordWrite<'_>,
+        provision: &mut Provision,
+        left_addr: RemoteAddr,
+        pages: &UnlinkedPages<'_>,
     ) -> Result<Option<WriteStep>, ByteIndexError> {
+        let (hint, before, mut outside) = (at.hint, &*at.page, at.outside);
         let record = record_of(before.image(), writing, provision);
         // The fences of a new page are built from whole keys, which needs all strings outside the
         // page.
-        let at = (hint.addr, before);
-        if !self.fetch_strings(batch, at, &mut outside).await? {
+        if !self
+            .fetch_strings(batch, hint.addr, before, &mut outside)
+            .await?
+        {
             return Err(self.damaged(hint.addr));
         }
         let planned = self
@@ -235,17 +232,18 @@ impl<E: Endpoint> ByteIndex<'_, E> {
             hint,
             left: (left_addr, left.build(link)),
             right: right_addr.zip(right.as_ref().map(|right| right.build(link))),
+            is_put,
         };
         batch.clear();
         if is_put {
             self.post_provision(batch, writing, provision)?;
         }
-        let with = (given, &*released, (is_put, provision));
-        let unlinked = self.replace(batch, before, replacing, with).await?;
+        let replaced = self.replace(batch, before, replacing, given, &released, provision);
+        let unlinked = replaced.await?;
         self.retire_blocks(unlinked);
-        self.note_new_page(hint, pages, (left_addr, &left));
+        self.note_new_page(hint, pages, left_addr, &left);
         if let (Some(addr), Some(right)) = (right_addr, &right) {
-            self.note_new_page(hint, pages, (addr, right));
+            self.note_new_page(hint, pages, addr, right);
         }
         let made: Vec<_> = core::iter::once(left_addr).chain(right_addr).collect();
         self.count_and_announce(batch, hint.parent, &made).await?;
@@ -343,17 +341,19 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         batch: &mut Batch,
         before: &PageBuffer,
         replacing: PageReplacement,
-        (given, released, (is_put, provision)): (
-            NewPageBlocks<'_>,
-            &[Reference],
-            (bool, &mut Provision),
-        ),
+        given: NewPageBlocks<'_>,
+        released: &[Reference],
+        provision: &mut Provision,
     ) -> Result<Vec<FatPointer>, ByteIndexError> {
-        let PageReplacement { hint, left, right } = replacing;
-        let (left_addr, mut left) = left;
+        let PageReplacement {
+            hint,
+            left: (left_addr, mut left),
+            right,
+            is_put,
+        } = replacing;
         self.post_new_page_blocks(batch, hint.addr.node(), &given)
             .await?;
-        let unlinked = self.post_unlinks(batch, (hint.addr, released)).await?;
+        let unlinked = self.post_unlinks(batch, hint.addr, released).await?;
         let mut source = MoveSource {
             addr: hint.addr,
             page: before.clone(),
@@ -370,8 +370,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
                     change.take_over(batch, owner, &mut left, sources);
                 }
                 Some((addr, mut right)) => {
-                    let pages = (&mut left, (addr, &mut right));
-                    change.split_out(batch, owner, pages, &mut source);
+                    change.split_out(batch, owner, &mut left, addr, &mut right, &mut source);
                 }
             }
             given.commit();
@@ -406,7 +405,8 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         &self,
         hint: Hint,
         pages: &UnlinkedPages<'_>,
-        (addr, draft): (RemoteAddr, &PageDraft<'_>),
+        addr: RemoteAddr,
+        draft: &PageDraft<'_>,
     ) {
         pages.note_linked();
         let low = draft.low().clone();
@@ -427,4 +427,6 @@ struct PageReplacement {
     hint: Hint,
     left: (RemoteAddr, PageBuffer),
     right: Option<(RemoteAddr, PageBuffer)>,
+    /// Whether the new pages contain the record.
+    is_put: bool,
 }

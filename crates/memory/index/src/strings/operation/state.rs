@@ -5,19 +5,19 @@ use core::mem::take;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use crate::operation::HintCounters;
+use crate::partial::Budget;
 use farleaf_base::RemoteAddr;
-use farleaf_index::operation::HintCounters;
-use farleaf_index::partial::Budget;
 use farleaf_leaf::blobs::{BlockStore, StoreHoldings};
 use farleaf_leaf::words::LeafLeases;
 
-use crate::directory::ByteDirectory;
-use crate::learned::LearnedLayer;
-use crate::partial::{PartCounts, PartialDirectory};
-use crate::rf_tree::{ListedPage, is_outgrown};
-use crate::snapshot::SnapshotParts;
+use crate::strings::directory::ByteDirectory;
+use crate::strings::learned::LearnedLayer;
+use crate::strings::partial::{PartCounts, PartialDirectory};
+use crate::strings::rf_tree::{ListedPage, is_outgrown};
+use crate::strings::snapshot::SnapshotParts;
 
-/// State of a session for the listing of a table (see [`rf_tree`](crate::rf_tree)).
+/// State of a session for the listing of a table (see [`rf_tree`](crate::strings::rf_tree)).
 #[derive(Debug)]
 struct ListingState {
     /// Maximum number of links that one lookup follows before a newer cache is wanted.
@@ -81,7 +81,8 @@ impl ByteIndexState {
 
     /// Creates state under a metadata budget: parts of the snapshot are read on demand.
     pub fn partial(
-        (snapshot, budget): (SnapshotParts, Budget),
+        snapshot: SnapshotParts,
+        budget: Budget,
         inline_value_size_bytes: usize,
         broken: Rc<Cell<bool>>,
     ) -> Self {
@@ -268,7 +269,7 @@ impl ByteIndexState {
 
     /// Switches to a newer root's snapshot under a metadata budget. Drops all parts of the old
     /// root, unless `keeps_parts` is set (a bug that the simulator plants).
-    pub fn replace_snapshot(&self, (snapshot, budget): (SnapshotParts, Budget), keeps_parts: bool) {
+    pub fn replace_snapshot(&self, snapshot: SnapshotParts, budget: Budget, keeps_parts: bool) {
         let mut newer = PartialDirectory::new(snapshot, budget);
         if let Some(older) = self.layer_mut().as_partial_mut() {
             newer = newer.counting_on(older);

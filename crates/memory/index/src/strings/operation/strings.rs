@@ -9,7 +9,7 @@ use farleaf_leaf::strings::{Found, Outside, PageBuffer, PageError, Reference, Va
 use farleaf_leaf::words::LeafCheck;
 
 use super::{ByteIndex, PageVerdict};
-use crate::error::ByteIndexError;
+use crate::strings::error::ByteIndexError;
 
 /// Maximum number of consecutive stale reads. A page whose referenced strings are gone has been
 /// changed since it was read; after so many times in a row it counts as corrupted.
@@ -35,7 +35,8 @@ impl<E: Endpoint> ByteIndex<'_, E> {
     pub(super) async fn look_with_strings(
         &self,
         batch: &mut Batch,
-        (addr, page): (RemoteAddr, &PageBuffer),
+        addr: RemoteAddr,
+        page: &PageBuffer,
         key: &[u8],
         outside: &mut Outside,
     ) -> Result<LeafCheck, ByteIndexError> {
@@ -43,7 +44,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
             match self.check_intact(page.image(), key, outside) {
                 PageVerdict::LeafCheck(look) => return Ok(look),
                 PageVerdict::Unsure(reference) => {
-                    if !fetch(&self.access, batch, (addr, reference), outside).await? {
+                    if !fetch(&self.access, batch, addr, reference, outside).await? {
                         return Ok(LeafCheck::Torn);
                     }
                 }
@@ -58,7 +59,8 @@ impl<E: Endpoint> ByteIndex<'_, E> {
     pub(super) async fn find_with_strings(
         &self,
         batch: &mut Batch,
-        (addr, page): (RemoteAddr, &PageBuffer),
+        addr: RemoteAddr,
+        page: &PageBuffer,
         key: &[u8],
         outside: &mut Outside,
     ) -> Result<SlotAnswer, ByteIndexError> {
@@ -70,7 +72,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
                     let keys = slots.iter();
                     let keys = keys.filter_map(|slot| page.image().key(slot).reference());
                     for reference in keys {
-                        if !fetch(&self.access, batch, (addr, reference), outside).await? {
+                        if !fetch(&self.access, batch, addr, reference, outside).await? {
                             return Ok(SlotAnswer::Stale);
                         }
                     }
@@ -87,7 +89,8 @@ impl<E: Endpoint> ByteIndex<'_, E> {
     pub(super) async fn fetch_strings(
         &self,
         batch: &mut Batch,
-        (addr, page): (RemoteAddr, &PageBuffer),
+        addr: RemoteAddr,
+        page: &PageBuffer,
         outside: &mut Outside,
     ) -> Result<bool, ByteIndexError> {
         let image = page.image();
@@ -97,7 +100,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         let strings: Vec<Reference> = keys.chain(fences.into_iter().flatten()).collect();
         for reference in strings {
             if outside.get(reference).is_err()
-                && !fetch(&self.access, batch, (addr, reference), outside).await?
+                && !fetch(&self.access, batch, addr, reference, outside).await?
             {
                 return Ok(false);
             }
@@ -121,7 +124,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
             match ask(outside) {
                 Ok(answer) => return Ok(Some(answer)),
                 Err(PageError::Unread(reference)) => {
-                    if !fetch(&self.access, batch, (addr, reference), outside).await? {
+                    if !fetch(&self.access, batch, addr, reference, outside).await? {
                         return Ok(None);
                     }
                 }
@@ -170,7 +173,8 @@ impl<E: Endpoint> ByteIndex<'_, E> {
     pub(super) async fn read_value(
         &self,
         batch: &mut Batch,
-        (addr, page): (RemoteAddr, &PageBuffer),
+        addr: RemoteAddr,
+        page: &PageBuffer,
         slot: usize,
         to: &mut Vec<u8>,
     ) -> Result<bool, ByteIndexError> {
@@ -180,7 +184,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
                 Ok(true)
             }
             Value::Outside(reference) => {
-                let copied = read_string(&self.access, batch, (addr, reference), to).await?;
+                let copied = read_string(&self.access, batch, addr, reference, to).await?;
                 Ok(copied == CopyOutcome::Whole)
             }
         }

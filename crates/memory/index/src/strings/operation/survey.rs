@@ -1,13 +1,13 @@
 //! Scans a whole table page by page, and answers questions of the memory node about pages.
 
+use crate::hint::Hint;
 use farleaf_base::{OwnerWord, RemoteAddr};
 use farleaf_fabric::{Batch, Endpoint};
-use farleaf_index::hint::Hint;
 use farleaf_leaf::strings::{Fence, Outside, PageError, PageGeometry};
 use farleaf_leaf::words::{LeafCheck, LeafError, LeafFormat};
 
 use super::{ByteIndex, PageVerdict};
-use crate::error::ByteIndexError;
+use crate::strings::error::ByteIndexError;
 
 /// State of a page in a survey.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,7 +61,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         let read = self.post_page(batch, addr);
         self.access.endpoint.execute(batch).await?;
         let image = batch.words(read).to_vec();
-        let low = <PageGeometry as LeafFormat>::low(&self.access, batch, (addr, &image)).await;
+        let low = <PageGeometry as LeafFormat>::low(&self.access, batch, addr, &image).await;
         let low = match low {
             Ok(Some(low)) => low,
             Ok(None) | Err(LeafError::Damaged { .. }) if !self.access.is_intact(&image, addr) => {
@@ -121,8 +121,8 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         key: &[u8],
     ) -> Result<(RemoteAddr, Vec<u64>), ByteIndexError> {
         let hint = self.place(batch, key).await?.page;
-        let begin = (hint, PageVerdict::LeafCheck(LeafCheck::Here));
-        let arrival = self.walk(batch, key, begin).await?;
+        let sight = PageVerdict::LeafCheck(LeafCheck::Here);
+        let arrival = self.walk(batch, key, hint, sight).await?;
         let references = arrival.page.image().references().into_iter();
         let pointers = references.map(|reference| reference.pointer.word());
         Ok((arrival.hint.addr, pointers.collect()))

@@ -1,4 +1,5 @@
-//! Pages as a retraining sees them, and links past retired pages (see [`retrain`](crate::retrain)).
+//! Pages as a retraining sees them, and links past retired pages (see
+//! [`retrain`](crate::strings::retrain)).
 
 use farleaf_base::RemoteAddr;
 use farleaf_fabric::{Batch, Endpoint, ProtocolCheck};
@@ -7,7 +8,7 @@ use farleaf_leaf::words::recovery::RETIRED_HOP_COUNT_MAX;
 use farleaf_leaf::words::{Contradiction, Critical, LeafError};
 
 use super::ByteIndex;
-use crate::error::ByteIndexError;
+use crate::strings::error::ByteIndexError;
 
 /// Page as a retraining sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,8 +51,12 @@ impl WalkedPage {
     }
 
     /// Returns the page that replaces this page and the one to the right of it, as far as known.
-    pub(super) fn merged_with(&self, right: &Self, made: (RemoteAddr, usize)) -> Self {
-        let (addr, used_size_bytes) = made;
+    pub(super) fn merged_with(
+        &self,
+        right: &Self,
+        addr: RemoteAddr,
+        used_size_bytes: usize,
+    ) -> Self {
         let first = self.first.clone().or_else(|| right.first.clone());
         let fence = match &first {
             Some(first) if self.begins_table => first.clone(),
@@ -82,7 +87,8 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         &self,
         batch: &mut Batch,
         start: RemoteAddr,
-        (from, end): (&[u8], Option<&[u8]>),
+        from: &[u8],
+        end: Option<&[u8]>,
     ) -> Result<PageWalk, ByteIndexError> {
         let mut walked = PageWalk {
             left: None,
@@ -163,7 +169,8 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         &self,
         batch: &mut Batch,
         left: RemoteAddr,
-        (retired, to): (RemoteAddr, RemoteAddr),
+        retired: RemoteAddr,
+        to: RemoteAddr,
     ) -> Result<bool, ByteIndexError> {
         if self.skips_check(ProtocolCheck::LinksAreRedirected) {
             return Ok(true);

@@ -1,8 +1,8 @@
 //! Changes keys: two round trips when the hint is right (LEAF-5).
 
+use crate::hint::Hint;
 use farleaf_base::{NodeId, WordAddr};
 use farleaf_fabric::{Batch, Endpoint, ProtocolCheck};
-use farleaf_index::hint::Hint;
 use farleaf_leaf::blobs::Recycled;
 use farleaf_leaf::strings::{FitOutcome, KeyPlacement, Outside, PageBuffer, PageImage, Reference};
 use farleaf_leaf::words::{Critical, LeafCheck, SearchPath};
@@ -11,7 +11,7 @@ use super::change::{Change, Changed};
 use super::provide::{MissingPieces, PageLockState, Provision, ProvisionGuard, record_of};
 use super::strings::SlotAnswer;
 use super::{ByteIndex, Rare, check_key, check_value, low_of};
-use crate::error::ByteIndexError;
+use crate::strings::error::ByteIndexError;
 
 /// Minimum size, in bytes, of a changed value that is stored outside if the old and the new value
 /// do not both fit into the page. For a shorter one the page is split or repacked.
@@ -33,6 +33,14 @@ pub(super) enum WriteStep {
     LeaseBlocks(MissingPieces),
     /// There is free space now: lock and examine the page again.
     Again,
+}
+
+/// Page that is locked for a change.
+pub(super) struct LockedPage<'p> {
+    pub(super) hint: Hint,
+    pub(super) page: &'p mut PageBuffer,
+    /// Strings outside the page, as far as they were read.
+    pub(super) outside: Outside,
 }
 
 /// Record to be written into a locked page.
@@ -114,7 +122,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
     ) -> Result<Changed, ByteIndexError> {
         let place = self.place(batch, key).await?;
         let mut hint = place.also.unwrap_or(place.page);
-        self.provide_ahead(batch, (hint.addr.node(), key), change, provision)
+        self.provide_ahead(batch, hint.addr.node(), key, change, provision)
             .await?;
         let (mut release, mut link_count) = (None, 0);
         let mut course = SearchPath::<Vec<u8>>::default();
@@ -125,15 +133,19 @@ impl<E: Endpoint> ByteIndex<'_, E> {
                 .lock(batch, hint.addr, release.take(), &mut page, broken)
                 .await?;
             let critical = Critical::enter(broken);
-            let at = (hint, &mut page);
+            let at = LockedPage {
+                hint,
+                page: &mut page,
+                outside: Outside::new(),
+            };
             let stepped = self
-                .step(batch, at, (key, change), (&mut course, provision))
+                .step(batch, at, key, change, &mut course, provision)
                 .await;
             let step = match stepped {
                 Ok(step) => step,
                 Err(error) => {
-                    let at = (hint, provision.lock);
-                    return Err(self.fail(batch, critical, at, error).await);
+                    let lock = provision.lock;
+                    return Err(self.fail(batch, critical, hint, lock, error).await);
                 }
             };
             provision.lock = PageLockState::Held;
@@ -150,8 +162,8 @@ impl<E: Endpoint> ByteIndex<'_, E> {
                 }
                 WriteStep::LeasePages => self.lease_pages(hint.addr.node()).await?,
                 WriteStep::LeaseBlocks(lacking) => {
-                    let wanted = (hint.addr.node(), lacking);
-                    self.lease_blocks(batch, wanted, (key, change), provision)
+                    let node = hint.addr.node();
+                    self.lease_blocks(batch, node, lacking, key, change, provision)
                         .await?;
                 }
                 WriteStep::Again => {}
@@ -168,7 +180,8 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         &self,
         batch: &mut Batch,
         critical: Critical<'_>,
-        (hint, lock): (Hint, PageLockState),
+        hint: Hint,
+        lock: PageLockState,
         error: ByteIndexError,
     ) -> ByteIndexError {
         let lost = error.lost_node();
@@ -202,34 +215,37 @@ impl<E: Endpoint> ByteIndex<'_, E> {
     async fn step(
         &self,
         batch: &mut Batch,
-        (hint, page): (Hint, &mut PageBuffer),
-        (key, change): (&[u8], &Change<'_>),
-        (course, provision): (&mut SearchPath<Vec<u8>>, &mut Provision),
+        mut at: LockedPage<'_>,
+        key: &[u8],
+        change: &Change<'_>,
+        course: &mut SearchPath<Vec<u8>>,
+        provision: &mut Provision,
     ) -> Result<WriteStep, ByteIndexError> {
-        let mut outside = Outside::new();
-        let at = (hint.addr, &*page);
-        let look = self.look_with_strings(batch, at, key, &mut outside).await?;
-        let low = low_of(page.image());
-        let look = check_covered(look, (page.image(), key, &outside), course);
+        let addr = at.hint.addr;
+        let look = self.look_with_strings(batch, addr, at.page, key, &mut at.outside);
+        let look = look.await?;
+        let low = low_of(at.page.image());
+        let look = check_covered(look, at.page.image(), key, &at.outside, course);
         let is_checked = !self.skips_check(ProtocolCheck::KeyBelongsToLockedLeaf);
         if look != LeafCheck::Here && is_checked {
             if look == LeafCheck::Torn {
                 // While the page is locked, all strings that it refers to exist.
-                return Err(self.damaged(hint.addr));
+                return Err(self.damaged(addr));
             }
-            if let Some(low) = low.as_deref().filter(|_| !page.image().is_retired()) {
-                self.learn(low, hint);
+            if let Some(low) = low.as_deref().filter(|_| !at.page.image().is_retired()) {
+                self.learn(low, at.hint);
             }
-            let next = self.go_on(batch, course, key, (hint, low), look)?;
+            let next = self.go_on(batch, course, key, at.hint, low, look)?;
             return Ok(WriteStep::GoOn(next));
         }
         if let Some(low) = low {
-            self.learn(&low, hint);
+            self.learn(&low, at.hint);
         }
-        let slot = match self.find_with_strings(batch, at, key, &mut outside).await? {
+        let found = self.find_with_strings(batch, addr, at.page, key, &mut at.outside);
+        let slot = match found.await? {
             SlotAnswer::Record(slot) => Some(slot),
             SlotAnswer::Absent => None,
-            SlotAnswer::Stale => return Err(self.damaged(hint.addr)),
+            SlotAnswer::Stale => return Err(self.damaged(addr)),
         };
         let mut changed = Changed {
             was_present: slot.is_some(),
@@ -237,20 +253,21 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         };
         if let Some(slot) = slot.filter(|_| change.needs_previous()) {
             let mut previous = Vec::new();
-            if !self.read_value(batch, at, slot, &mut previous).await? {
-                return Err(self.damaged(hint.addr));
+            let read = self.read_value(batch, addr, at.page, slot, &mut previous);
+            if !read.await? {
+                return Err(self.damaged(addr));
             }
             changed.previous = Some(previous);
         }
         changed.is_done = change.applies_to(slot.is_some(), changed.previous.as_deref());
         if !changed.is_done || (slot.is_none() && change.value.is_none()) {
             batch.clear();
-            self.access.post_unlock(batch, hint.addr);
+            self.access.post_unlock(batch, addr);
             self.access.endpoint.execute(batch).await?;
             return Ok(WriteStep::Done(changed));
         }
         let released = slot.map_or_else(Vec::new, |slot| {
-            let image = page.image();
+            let image = at.page.image();
             let key = image
                 .key(slot)
                 .reference()
@@ -260,7 +277,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         });
         let Some(value) = change.value else {
             let slot = slot.expect("an absent key is not removed");
-            self.remove(batch, (hint, page), slot, (&released, provision))
+            self.remove(batch, at.hint, at.page, slot, &released, provision)
                 .await?;
             return Ok(WriteStep::Done(changed));
         };
@@ -270,7 +287,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
             slot,
             released,
         };
-        let put: Rare<'_, _> = Box::pin(self.put(batch, (hint, page), writing, provision, outside));
+        let put: Rare<'_, _> = Box::pin(self.put(batch, at, writing, provision));
         Ok(match put.await? {
             None => WriteStep::Done(changed),
             Some(step) => step,
@@ -280,12 +297,14 @@ impl<E: Endpoint> ByteIndex<'_, E> {
     async fn remove(
         &self,
         batch: &mut Batch,
-        (hint, page): (Hint, &mut PageBuffer),
+        hint: Hint,
+        page: &mut PageBuffer,
         slot: usize,
-        (released, provision): (&[Reference], &mut Provision),
+        released: &[Reference],
+        provision: &mut Provision,
     ) -> Result<(), ByteIndexError> {
         batch.clear();
-        let unlinked = self.post_unlinks(batch, (hint.addr, released)).await?;
+        let unlinked = self.post_unlinks(batch, hint.addr, released).await?;
         let before_bytes = page.image().used_size_bytes();
         self.change(hint.addr).delete(batch, page, slot);
         let after_bytes = page.image().used_size_bytes();
@@ -315,31 +334,28 @@ impl<E: Endpoint> ByteIndex<'_, E> {
     async fn put(
         &self,
         batch: &mut Batch,
-        (hint, page): (Hint, &mut PageBuffer),
+        at: LockedPage<'_>,
         writing: RecordWrite<'_>,
         provision: &mut Provision,
-        outside: Outside,
     ) -> Result<Option<WriteStep>, ByteIndexError> {
-        let node = hint.addr.node();
-        if let Some(lacking) = self.provide(node, page, &writing, provision)? {
-            self.give_lock_back(batch, hint).await?;
+        let addr = at.hint.addr;
+        if let Some(lacking) = self.provide(addr.node(), at.page, &writing, provision)? {
+            self.give_lock_back(batch, at.hint).await?;
             return Ok(Some(WriteStep::LeaseBlocks(lacking)));
         }
-        let record = record_of(page.image(), &writing, provision);
+        let record = record_of(at.page.image(), &writing, provision);
         batch.clear();
         let is_late = self.skips_check(ProtocolCheck::BlockIsCompleteFirst);
         if !is_late {
             self.post_provision(batch, &writing, provision)?;
         }
-        let unlinked = self
-            .post_unlinks(batch, (hint.addr, &writing.released))
-            .await?;
-        let change = self.change(hint.addr);
-        let room = match writing.slot {
-            Some(slot) => change.update(batch, page, slot, record.value),
-            None => change.insert(batch, page, &record),
+        let unlinked = self.post_unlinks(batch, addr, &writing.released).await?;
+        let change = self.change(addr);
+        let fit = match writing.slot {
+            Some(slot) => change.update(batch, at.page, slot, record.value),
+            None => change.insert(batch, at.page, &record),
         };
-        if room == FitOutcome::Enough {
+        if fit == FitOutcome::Enough {
             if is_late {
                 self.post_provision(batch, &writing, provision)?;
             }
@@ -353,10 +369,9 @@ impl<E: Endpoint> ByteIndex<'_, E> {
             // A split would not help: the page has space for the value once, but not for the old
             // and the new one at the same time.
             provision.is_value_outside = true;
-            return Box::pin(self.put(batch, (hint, page), writing, provision, outside)).await;
+            return Box::pin(self.put(batch, at, writing, provision)).await;
         }
-        let made = self.split_or_replace(batch, (hint, page), (&writing, provision), outside);
-        made.await
+        self.split_or_replace(batch, at, &writing, provision).await
     }
 
     pub(super) async fn give_lock_back(
@@ -372,7 +387,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
     /// Leases pages for splits on a node.
     pub(super) async fn lease_pages(&self, node: NodeId) -> Result<(), ByteIndexError> {
         let critical = Critical::enter(&self.state.broken);
-        let shape = crate::load::page_shape(self.access.geometry);
+        let shape = crate::strings::load::page_shape(self.access.geometry);
         let leased = self.state.leases.lease_more(&self.access, shape, node);
         let leased = Box::pin(leased).await.map_err(ByteIndexError::from);
         Self::pass_unless_unknown(critical, &leased);
@@ -400,7 +415,9 @@ impl<E: Endpoint> ByteIndex<'_, E> {
 /// page.
 fn check_covered(
     look: LeafCheck,
-    (image, key, outside): (PageImage<'_>, &[u8], &Outside),
+    image: PageImage<'_>,
+    key: &[u8],
+    outside: &Outside,
     course: &SearchPath<Vec<u8>>,
 ) -> LeafCheck {
     // If a page stores its lower fence itself, only the upper fence can be unknown.

@@ -4,16 +4,16 @@ use core::cell::Cell;
 use core::ops::Range;
 use std::rc::Rc;
 
+use crate::load::finish_root;
 use farleaf_base::WordAddr;
 use farleaf_fabric::{CountedBatch, Endpoint, OperationKind};
-use farleaf_index::load::finish_root;
 use farleaf_leaf::strings::format::PageAccess;
 use farleaf_model::strings::StringSegment;
 use farleaf_pool::catalog::CatalogEntry;
 
 use super::CountedModel;
-use crate::error::ByteIndexError;
-use crate::snapshot::{Contents, read_contents};
+use crate::strings::error::ByteIndexError;
+use crate::strings::snapshot::{Contents, read_contents};
 
 /// Number of counters per model: splits, and underfull pages.
 const COUNTER_COUNT: usize = 2;

@@ -12,8 +12,8 @@ use farleaf_pool::chunk::ChunkPurpose;
 use farleaf_pool::layout::ChunkIndex;
 
 use super::{ByteTableView, RetrainRanges};
-use crate::error::ByteIndexError;
-use crate::operation::WalkedPage;
+use crate::strings::error::ByteIndexError;
+use crate::strings::operation::WalkedPage;
 
 /// Shares of listed pages, one in so many: the first for which there is free space applies.
 const SHARES: [u64; 4] = [1, 4, 16, 64];
@@ -63,7 +63,7 @@ impl<E: Endpoint> ByteTableView<'_, E> {
     /// Claims chunks for the next snapshot, sized by the pages counted. Without them, merging would
     /// retire pages that are not reused, and new pages would take all free space. Until the
     /// snapshot is written, the chunks carry the old generation.
-    pub(super) async fn hold_room(&self, stretches: &RetrainRanges) -> Result<(), ByteIndexError> {
+    pub(super) async fn hold_space(&self, stretches: &RetrainRanges) -> Result<(), ByteIndexError> {
         let (access, contents) = (&self.access, &self.contents);
         let allocator = ChunkAllocator::new(access.endpoint, access.layout, access.owner);
         let allocator = allocator.taking_reserve();
@@ -79,8 +79,8 @@ impl<E: Endpoint> ByteTableView<'_, E> {
                 generation: contents.generation,
             };
             match allocator.claim(chunk_count, purpose, access.table).await {
-                Ok(room) => {
-                    stretches.hold(room, contents.generation);
+                Ok(snapshot_range) => {
+                    stretches.hold(snapshot_range, contents.generation);
                     if share > 1 {
                         self.list_one_in(stretches, share).await?;
                     }
@@ -137,8 +137,8 @@ impl<E: Endpoint> ByteTableView<'_, E> {
 }
 
 impl RetrainRanges {
-    fn hold(&self, room: ChunkRange, generation: u16) {
-        self.room.set(Some((room, generation)));
-        self.leave_room(true);
+    fn hold(&self, snapshot_range: ChunkRange, generation: u16) {
+        self.snapshot_range.set(Some((snapshot_range, generation)));
+        self.leave_space(true);
     }
 }

@@ -5,8 +5,8 @@ use core::ops::Range;
 use farleaf_fabric::{Batch, Endpoint};
 
 use super::{ByteTableView, RetrainRanges, RetrainResult};
-use crate::error::ByteIndexError;
-use crate::operation::{ByteIndex, MergeResult, PageWalk, WalkedPage};
+use crate::strings::error::ByteIndexError;
+use crate::strings::operation::{ByteIndex, MergeResult, PageWalk, WalkedPage};
 
 impl<E: Endpoint> ByteTableView<'_, E> {
     /// Walks the pages of adjacent models, in order.
@@ -25,7 +25,7 @@ impl<E: Endpoint> ByteTableView<'_, E> {
         };
         let (from, end) = self.covered(range);
         index
-            .pages_between(batch, start, (&from, end.as_deref()))
+            .pages_between(batch, start, &from, end.as_deref())
             .await
     }
 
@@ -46,7 +46,7 @@ impl<E: Endpoint> ByteTableView<'_, E> {
                     index.relink_first(batch, first, page.addr).await?;
                     true
                 }
-                (Some(left), Some(it)) => index.relink(batch, left, (*it, page.addr)).await?,
+                (Some(left), Some(it)) => index.relink(batch, left, *it, page.addr).await?,
                 // The page that links to it is not known.
                 (None, Some(_)) => false,
                 (_, None) => true,
@@ -62,15 +62,14 @@ impl<E: Endpoint> ByteTableView<'_, E> {
         Ok(())
     }
 
-    /// Merges pages from right to left.
+    /// Merges pages from right to left. Calls `may_go_on` before each step.
     pub(super) async fn merge(
         &self,
         index: &ByteIndex<'_, E>,
         batch: &mut Batch,
-        (walked, (stretches, may_go_on, step_count_max)): (
-            &mut PageWalk,
-            (&RetrainRanges, impl Fn() -> bool, u64),
-        ),
+        walked: &mut PageWalk,
+        stretches: &RetrainRanges,
+        may_go_on: impl Fn(&RetrainResult) -> bool,
         retrained: &mut RetrainResult,
     ) -> Result<(), ByteIndexError> {
         let (mut right, mut full_node) = (walked.pages.len(), None);
@@ -83,29 +82,30 @@ impl<E: Endpoint> ByteTableView<'_, E> {
             if !is_reached || is_full || !index.is_pair(&pages[left], &pages[right]) {
                 continue;
             }
-            if !may_go_on() || retrained.made_count >= step_count_max {
+            if !may_go_on(retrained) {
                 return Ok(());
             }
             let after = pages.get(right + 1).map_or(walked.after, |it| it.addr);
-            let pair = (&pages[left], &pages[right], after);
-            match index.merge_pair(batch, self.entry, pair).await? {
+            let merged = index.merge_pair(batch, self.entry, &pages[left], &pages[right], after);
+            match merged.await? {
                 MergeResult::Done(made) => {
-                    let at = (left, *made);
-                    self.take_over(index, batch, (walked, at), retrained)
+                    self.take_over(index, batch, walked, left, *made, retrained)
                         .await?;
                     right = left;
-                    stretches.leave_room(true);
+                    stretches.leave_space(true);
                 }
                 MergeResult::Not => pages[right].stays = true,
                 MergeResult::Hindered => {}
                 // The first page may take the space: after it, more is free the next time.
-                MergeResult::NoRoom(_) if retrained.made_count == 0 && stretches.leaves_room() => {
-                    stretches.leave_room(false);
+                MergeResult::NoSpace(_)
+                    if retrained.made_count == 0 && stretches.leaves_space() =>
+                {
+                    stretches.leave_space(false);
                     right += 1;
                 }
                 // Other nodes may have free space; the pairs left here are counted, and due again.
-                MergeResult::NoRoom(error) => {
-                    retrained.no_room = Some(error);
+                MergeResult::NoSpace(error) => {
+                    retrained.no_space = Some(error);
                     full_node = Some(walked.pages[left].addr.node());
                 }
             }
@@ -119,7 +119,9 @@ impl<E: Endpoint> ByteTableView<'_, E> {
         &self,
         index: &ByteIndex<'_, E>,
         batch: &mut Batch,
-        (walked, (left, made)): (&mut PageWalk, (usize, WalkedPage)),
+        walked: &mut PageWalk,
+        left: usize,
+        made: WalkedPage,
         retrained: &mut RetrainResult,
     ) -> Result<(), ByteIndexError> {
         let first = self.entry.record.first_leaf.place();
@@ -129,7 +131,7 @@ impl<E: Endpoint> ByteTableView<'_, E> {
         let before = left.checked_sub(1);
         let before = before.map(|before| walked.pages[before].addr);
         let is_relinked = if let Some(before) = before.or(walked.left) {
-            index.relink(batch, before, (was, place)).await?
+            index.relink(batch, before, was, place).await?
         } else {
             index.relink_first(batch, first, place).await?;
             true

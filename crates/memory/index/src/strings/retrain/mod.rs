@@ -27,9 +27,9 @@
 //!   retraining halves the number of many empty pages and counts the remaining pairs, for which the
 //!   models are due again. In a large table it creates at most one page for eight existing ones.
 //!   - Before it merges, it reserves chunks for its snapshot, sized by the pages counted. New pages
-//!     on the home go into new chunks only while adjacent free chunks for the next snapshot remain
-//!     too. If no page could be created otherwise, one new chunk is used. Without this limit new
-//!     pages could take all free space, and no retired page would ever be freed.
+//!     on the main node go into new chunks only while adjacent free chunks for the next snapshot
+//!     remain too. If no page could be created otherwise, one new chunk is used. Without this limit
+//!     new pages could take all free space, and no retired page would ever be freed.
 //!   - The new page is leased like that of a split. The retrainer waits for the right page's lock
 //!     while it holds none, and does not wait for the left one's. The page that links to the left
 //!     one is linked to the new page before the next step. Before the table's first page is
@@ -72,11 +72,11 @@ use core::cell::Cell;
 use core::ops::Range;
 use std::rc::Rc;
 
+use crate::load::{draw_generation, finish_root};
+use crate::retrain::swap_root;
+use crate::{IndexError, SnapshotDamage};
 use farleaf_base::RemoteAddr;
 use farleaf_fabric::{Batch, CountedBatch, Endpoint, OperationKind};
-use farleaf_index::load::{draw_generation, finish_root};
-use farleaf_index::retrain::swap_root;
-use farleaf_index::{IndexError, SnapshotDamage};
 use farleaf_leaf::strings::format::{PageAccess, block_access};
 use farleaf_leaf::words::Contradiction;
 use farleaf_model::strings::StringSegment;
@@ -84,9 +84,9 @@ use farleaf_pool::allocation::{ChunkAllocator, ChunkRange};
 use farleaf_pool::catalog::CatalogEntry;
 use listing::ListedShare;
 
-use crate::error::ByteIndexError;
-use crate::operation::{ByteIndex, ByteIndexState};
-use crate::snapshot::{Contents, give_back_snapshot, read_contents, write_snapshot_into};
+use crate::strings::error::ByteIndexError;
+use crate::strings::operation::{ByteIndex, ByteIndexState};
+use crate::strings::snapshot::{Contents, give_back_snapshot, read_contents, write_snapshot_into};
 use splice::SplicedModels;
 
 /// Divisor of a table's pages that limits the pages created by one retraining; a minimum applies.
@@ -139,7 +139,7 @@ pub struct RetrainRanges {
     ranges: Vec<(Range<usize>, bool)>,
     state: ByteIndexState,
     /// Chunks reserved for the snapshot while pages are merged, and the generation in whose name.
-    room: Cell<Option<(ChunkRange, u16)>>,
+    snapshot_range: Cell<Option<(ChunkRange, u16)>>,
     listing: ListedShare,
 }
 
@@ -165,7 +165,7 @@ pub struct RetrainResult {
     /// Counters of dropped or replaced synonym leaf tables.
     pub late: Vec<LateCounter>,
     /// Error that stopped merging: there was no free space for new pages.
-    no_room: Option<ByteIndexError>,
+    no_space: Option<ByteIndexError>,
 }
 
 /// Root that a retraining has installed, and the contents of its snapshot.
@@ -232,9 +232,9 @@ impl<'a, E: Endpoint> ByteTableView<'a, E> {
     /// Returns the model that covers a key.
     pub fn model_of(&self, key: &[u8]) -> usize {
         let segments = &self.contents.segments;
-        let begun = segments.partition_point(|segment| segment.first_fence() <= key);
+        let below_count = segments.partition_point(|segment| segment.first_fence() <= key);
         // The first model also covers keys below its first fence.
-        begun.saturating_sub(1)
+        below_count.saturating_sub(1)
     }
 
     /// Returns the models to be retrained; `None` if none is due.
@@ -269,7 +269,7 @@ impl<'a, E: Endpoint> ByteTableView<'a, E> {
         Ok(Some(RetrainRanges {
             ranges,
             state,
-            room: Cell::new(None),
+            snapshot_range: Cell::new(None),
             listing: ListedShare::default(),
         }))
     }
@@ -293,25 +293,27 @@ impl<'a, E: Endpoint> ByteTableView<'a, E> {
             (SplicedModels::new(&self.contents), RetrainResult::default());
         let has_merging = stretches.ranges.iter().any(|(_, merges)| *merges);
         if has_merging {
-            self.hold_room(stretches).await?;
+            self.hold_space(stretches).await?;
         }
         let retrained_all = self
             .retrain_all(
                 &index,
                 &mut batch,
-                (stretches, may_go_on),
-                (&mut spliced, &mut retrained),
+                stretches,
+                may_go_on,
+                &mut spliced,
+                &mut retrained,
             )
             .await;
         let has_trained = stretches.ranges.iter().any(|(_, merges)| !merges);
         let failed = match retrained_all {
             // Sessions would follow to a new root for nothing.
-            Ok(()) if retrained.made_count == 0 && !has_trained => retrained.no_room.take(),
+            Ok(()) if retrained.made_count == 0 && !has_trained => retrained.no_space.take(),
             Ok(()) => None,
             Err(error) => Some(error),
         };
         if let Some(error) = failed {
-            stretches.let_room_go(&self.access).await?;
+            stretches.let_space_go(&self.access).await?;
             return Err(error);
         }
         (retrained.page_count, retrained.model_count) = (spliced.page_count, spliced.model_count);
@@ -326,8 +328,10 @@ impl<'a, E: Endpoint> ByteTableView<'a, E> {
         &self,
         index: &ByteIndex<'_, E>,
         batch: &mut Batch,
-        (stretches, may_go_on): (&RetrainRanges, impl Fn() -> bool),
-        (spliced, retrained): (&mut SplicedModels<'_>, &mut RetrainResult),
+        stretches: &RetrainRanges,
+        may_go_on: impl Fn() -> bool,
+        spliced: &mut SplicedModels<'_>,
+        retrained: &mut RetrainResult,
     ) -> Result<(), ByteIndexError> {
         let page_counts = self
             .contents
@@ -335,18 +339,18 @@ impl<'a, E: Endpoint> ByteTableView<'a, E> {
             .iter()
             .map(|run| u64::from(run.page_count));
         let step_count_max = STEP_COUNT_MIN.max(page_counts.sum::<u64>() / STEP_SHARE);
+        let may_merge = |so_far: &RetrainResult| may_go_on() && so_far.made_count < step_count_max;
         for (range, merges) in &stretches.ranges {
             let mut walked = self.walk(index, batch, range).await?;
             self.relink(index, batch, &mut walked, retrained).await?;
             if *merges {
-                let may_go_on = (stretches, &may_go_on, step_count_max);
-                self.merge(index, batch, (&mut walked, may_go_on), retrained)
+                self.merge(index, batch, &mut walked, stretches, may_merge, retrained)
                     .await?;
             }
             spliced.keep_until(range.start);
             let is_pair = |left: &_, right: &_| index.is_pair(left, right);
-            let at = (&self.access, range.clone());
-            spliced.train(&walked.pages, at, is_pair, &stretches.listing)?;
+            let (access, listing) = (&self.access, &stretches.listing);
+            spliced.train(&walked.pages, access, range.clone(), is_pair, listing)?;
             let covered = self.covered(range);
             retrained.ranges.push(covered);
             retrained.replaced_count += range.len() as u64;
@@ -402,17 +406,20 @@ impl<'a, E: Endpoint> ByteTableView<'a, E> {
         };
         let allocator = ChunkAllocator::new(access.endpoint, access.layout, access.owner);
         let allocator = allocator.taking_reserve();
-        let room = stretches.room.take().map(|(room, _)| room);
-        let written = write_snapshot_into(access, &allocator, &mut contents, room);
+        let snapshot_range = stretches
+            .snapshot_range
+            .take()
+            .map(|(snapshot_range, _)| snapshot_range);
+        let written = write_snapshot_into(access, &allocator, &mut contents, snapshot_range);
         let (root, range) = written.await?;
         let filled = self.fill_renewed(batch, &contents, &spliced.renewed);
         if let Err(error) = filled.await {
             // Nothing names it.
-            give_back_snapshot(&allocator, range, (access.table, generation), false).await?;
+            give_back_snapshot(&allocator, range, access.table, generation, false).await?;
             return Err(error);
         }
-        let is_swapped = swap_root(access, batch, self.entry, (self.root, root)).await?;
-        give_back_snapshot(&allocator, range, (access.table, generation), is_swapped).await?;
+        let is_swapped = swap_root(access, batch, self.entry, self.root, root).await?;
+        give_back_snapshot(&allocator, range, access.table, generation, is_swapped).await?;
         if !is_swapped {
             return Ok(None);
         }
@@ -451,26 +458,25 @@ impl<'a, E: Endpoint> ByteTableView<'a, E> {
 impl RetrainRanges {
     /// Sets whether new pages must leave free space for the snapshot after the next, as much as is
     /// reserved for the next.
-    fn leave_room(&self, leaves: bool) {
-        let room = self.room.get().filter(|_| leaves);
-        let chunk_count = room.map_or(0, |(room, _)| room.count);
+    fn leave_space(&self, leaves: bool) {
+        let snapshot_range = self.snapshot_range.get().filter(|_| leaves);
+        let chunk_count = snapshot_range.map_or(0, |(snapshot_range, _)| snapshot_range.count);
         self.state.leases().set_left_chunk_count(chunk_count);
     }
 
-    fn leaves_room(&self) -> bool {
+    fn leaves_space(&self) -> bool {
         self.state.leases().left_chunk_count() > 0
     }
 
-    async fn let_room_go<E: Endpoint>(
+    async fn let_space_go<E: Endpoint>(
         &self,
         access: &PageAccess<'_, E>,
     ) -> Result<(), ByteIndexError> {
-        let Some((room, generation)) = self.room.take() else {
+        let Some((snapshot_range, generation)) = self.snapshot_range.take() else {
             return Ok(());
         };
         let allocator = ChunkAllocator::new(access.endpoint, access.layout, access.owner);
-        let whose = (access.table, generation);
-        Ok(give_back_snapshot(&allocator, room, whose, false).await?)
+        Ok(give_back_snapshot(&allocator, snapshot_range, access.table, generation, false).await?)
     }
 
     /// Gives back the leases for new pages. Returns whether value blocks are left: others may still
@@ -482,7 +488,7 @@ impl RetrainRanges {
         &self,
         access: &PageAccess<'_, E>,
     ) -> Result<bool, ByteIndexError> {
-        self.let_room_go(access).await?;
+        self.let_space_go(access).await?;
         for mut lease in self.state.leases().take_all() {
             let given_back = lease.give_back(access).await.map_err(ByteIndexError::from);
             match given_back {

@@ -1,13 +1,13 @@
 //! Replaces synonym leaf tables of kept models in the reserve, so that the reserve can be freed.
 
+use crate::hint::SYNONYM_TABLE_HEADER_SIZE_WORDS;
 use farleaf_base::RemoteAddr;
 use farleaf_fabric::{Batch, Endpoint};
-use farleaf_index::hint::SYNONYM_TABLE_HEADER_SIZE_WORDS;
 
 use super::splice::SplicedModels;
 use super::{ByteTableView, CountedModel, LateCounter};
-use crate::error::ByteIndexError;
-use crate::snapshot::Contents;
+use crate::strings::error::ByteIndexError;
+use crate::strings::snapshot::Contents;
 
 /// Kept model that gets another synonym leaf table.
 pub(super) struct RenewedModel {

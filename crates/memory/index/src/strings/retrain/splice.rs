@@ -11,11 +11,11 @@ use farleaf_model::strings::{
 
 use super::listing::ListedShare;
 use super::renewal::RenewedModel;
-use crate::directory::Run;
-use crate::error::ByteIndexError;
-use crate::load::synonym_capacity;
-use crate::operation::WalkedPage;
-use crate::snapshot::Contents;
+use crate::strings::directory::Run;
+use crate::strings::error::ByteIndexError;
+use crate::strings::load::synonym_capacity;
+use crate::strings::operation::WalkedPage;
+use crate::strings::snapshot::Contents;
 
 /// Maximum pages of a model, which are retrained together when one place in it grows.
 const PAGE_COUNT_MAX: u32 = 1 << 12;
@@ -70,8 +70,8 @@ impl<'a> SplicedModels<'a> {
         if is_kept {
             self.segments.extend_from_slice(segments);
             self.runs.extend_from_slice(runs);
-            let kept = residual..residual_end;
-            self.residuals.extend_from(&self.old.residuals, kept);
+            let retained = residual..residual_end;
+            self.residuals.extend_from(&self.old.residuals, retained);
         }
         self.passed = (until, residual_end);
     }
@@ -84,7 +84,8 @@ impl<'a> SplicedModels<'a> {
     pub(super) fn train<E: Endpoint>(
         &mut self,
         pages: &[WalkedPage],
-        (access, range): (&PageAccess<'_, E>, Range<usize>),
+        access: &PageAccess<'_, E>,
+        range: Range<usize>,
         is_pair: impl Fn(&WalkedPage, &WalkedPage) -> bool,
         listing: &ListedShare,
     ) -> Result<(), ByteIndexError> {
@@ -163,8 +164,8 @@ impl SplicedModels<'_> {
     pub(super) fn record_count(&self) -> u64 {
         let pages =
             |runs: &[Run]| -> u64 { runs.iter().map(|run| u64::from(run.page_count)).sum() };
-        let kept = pages(&self.runs) - self.page_count;
+        let retained_page_count = pages(&self.runs) - self.page_count;
         let mean = self.old.record_count as f64 / pages(&self.old.runs) as f64;
-        self.record_count + (mean * kept as f64) as u64
+        self.record_count + (mean * retained_page_count as f64) as u64
     }
 }

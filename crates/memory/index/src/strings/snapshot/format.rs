@@ -14,8 +14,8 @@
 
 use std::collections::BTreeSet;
 
+use crate::hint::SYNONYM_TABLE_HEADER_SIZE_WORDS;
 use farleaf_base::{BLOCK_SIZE_WORDS, RemoteAddr, TableId, WORD_SIZE_BYTES, crc32c};
-use farleaf_index::hint::SYNONYM_TABLE_HEADER_SIZE_WORDS;
 use farleaf_leaf::strings::{KEY_SIZE_BYTES_MAX, PageGeometry};
 use farleaf_model::strings::{Residuals, StringSegment};
 use farleaf_pool::PoolLayout;
@@ -24,7 +24,7 @@ use farleaf_pool::layout::{CHUNK_SIZE_BYTES, ChunkIndex};
 use super::heads::{HEAD_SIZE_WORDS, Heads, encode_heads};
 use super::model::MODEL_SIZE_WORDS;
 use super::part::{PART_HEADER_SIZE_WORDS, Part, encode_part, halves, spans_of};
-use crate::directory::{ByteDirectory, Run};
+use crate::strings::directory::{ByteDirectory, Run};
 
 /// Words before the part table.
 pub const HEADER_SIZE_WORDS: usize = 7;
@@ -189,7 +189,7 @@ impl Contents {
         let spans = spans_of(self);
         let parts = spans.iter().map(|span| encode_part(self, span, geometry));
         let parts: Vec<Vec<u64>> = parts.collect();
-        let (table, fence_size_bytes) = encode_heads(self, (&spans, &parts), geometry);
+        let (table, fence_size_bytes) = encode_heads(self, &spans, &parts, geometry);
         let page_count = self.runs.iter().map(|run| run.page_count).sum();
         let parts_size_words: usize = parts.iter().map(Vec::len).sum();
         let mut words = vec![
@@ -214,18 +214,19 @@ impl Contents {
     /// Describes what is wrong with the words.
     pub(super) fn decode(
         words: &[u64],
-        (layout, geometry): (&PoolLayout, PageGeometry),
+        layout: &PoolLayout,
+        geometry: PageGeometry,
     ) -> Result<Self, String> {
         let header = Header::decode(words)?;
         if words.len() as u64 != header.size_words() {
             return Err("its sizes are invalid".to_owned());
         }
         let (header_and_table, parts) = words.split_at(HEADER_SIZE_WORDS + header.table_size_words);
-        let pool = (layout, geometry);
-        let heads = Heads::decode(&header, header_and_table, pool)?;
+        let heads = Heads::decode(&header, header_and_table, layout, geometry)?;
         let mut whole = None::<Part>;
         for number in 0..heads.count() {
-            let part = heads.decode_part(number, &parts[heads.words_of(number)], pool)?;
+            let words = &parts[heads.words_of(number)];
+            let part = heads.decode_part(number, words, layout, geometry)?;
             match &mut whole {
                 None => whole = Some(part),
                 Some(whole) => whole.append(part, geometry)?,
@@ -298,9 +299,14 @@ impl Contents {
     /// # Errors
     /// Describes the contradiction in the snapshot.
     pub fn into_directory(self, geometry: PageGeometry) -> Result<ByteDirectory, String> {
-        let trained = (self.generation, self.record_count);
-        let built =
-            ByteDirectory::build(geometry, trained, &self.segments, self.residuals, self.runs);
+        let built = ByteDirectory::build(
+            geometry,
+            self.generation,
+            self.record_count,
+            &self.segments,
+            self.residuals,
+            self.runs,
+        );
         built.map_err(|error| error.to_string())
     }
 }

@@ -32,7 +32,7 @@ fn fences(random: &mut Random) -> Vec<Vec<u8>> {
 /// Reads a snapshot like a session with a metadata budget. An accepted part table leads each key to
 /// some words, which are a part or are rejected.
 fn read_in_parts(words: &[u64], random: &mut Random, fences: &[Vec<u8>]) {
-    let pool = (&layout(), geometry());
+    let (layout, geometry) = (&layout(), geometry());
     let Ok(header) = Header::decode(words) else {
         return;
     };
@@ -40,14 +40,14 @@ fn read_in_parts(words: &[u64], random: &mut Random, fences: &[Vec<u8>]) {
     if words.len() as u64 != header.size_words() {
         return;
     }
-    let Ok(heads) = Heads::decode(&header, &words[..parts_at], pool) else {
+    let Ok(heads) = Heads::decode(&header, &words[..parts_at], layout, geometry) else {
         return;
     };
     let heads = heads.thinned(random.below(400));
     for fence in fences {
         let number = heads.of_key(fence);
-        let Ok(part) = heads.decode_part(number, &words[parts_at..][heads.words_of(number)], pool)
-        else {
+        let part_words = &words[parts_at..][heads.words_of(number)];
+        let Ok(part) = heads.decode_part(number, part_words, layout, geometry) else {
             continue;
         };
         assert_eq!(heads.of_page(part.first_page), number);
@@ -74,11 +74,11 @@ fn fuzz_snapshots() {
             words = sealed(words);
         }
         read_in_parts(&words, random, &fences);
-        let Ok(read) = Contents::decode(&words, (&layout(), geometry())) else {
+        let Ok(read) = Contents::decode(&words, &layout(), geometry()) else {
             return;
         };
         assert_eq!(read.encode(geometry()).len(), words.len());
-        let again = Contents::decode(&read.encode(geometry()), (&layout(), geometry()));
+        let again = Contents::decode(&read.encode(geometry()), &layout(), geometry());
         let again = again.expect("it was read");
         assert_eq!(
             (&again.runs, &again.residuals),

@@ -11,14 +11,14 @@
 
 use core::ops::Range;
 
+use crate::partial::ALLOCATION_BYTES;
 use farleaf_base::RemoteAddr;
-use farleaf_index::partial::ALLOCATION_BYTES;
 use farleaf_leaf::strings::PageGeometry;
 use farleaf_pool::PoolLayout;
 
 use super::format::{Contents, HEADER_SIZE_WORDS, Header};
 use super::part::{Part, Span, bytes_of, halves, words_of};
-use crate::directory::can_be_page;
+use crate::strings::directory::can_be_page;
 
 /// Words of a part in the part table, without its first fence.
 pub(super) const HEAD_SIZE_WORDS: usize = 3;
@@ -49,7 +49,8 @@ pub(crate) struct Heads {
 /// Encodes the part table; also returns the size of all first fences in bytes.
 pub(super) fn encode_heads(
     contents: &Contents,
-    (spans, parts): (&[Span], &[Vec<u64>]),
+    spans: &[Span],
+    parts: &[Vec<u64>],
     geometry: PageGeometry,
 ) -> (Vec<u64>, u32) {
     let (mut words, mut fences, mut start) = (Vec::new(), Vec::new(), 0);
@@ -74,7 +75,8 @@ impl Heads {
     pub(super) fn decode(
         header: &Header,
         header_and_table: &[u64],
-        (layout, geometry): (&PoolLayout, PageGeometry),
+        layout: &PoolLayout,
+        geometry: PageGeometry,
     ) -> Result<Self, String> {
         if !header.is_sealed(header_and_table) {
             return Err("checksum mismatch in its header or part table".to_owned());
@@ -203,16 +205,17 @@ impl Heads {
         &self,
         number: usize,
         words: &[u64],
-        pool: (&PoolLayout, PageGeometry),
+        layout: &PoolLayout,
+        geometry: PageGeometry,
     ) -> Result<Part, String> {
-        let part = Part::decode(words, self.header.shape, pool)?;
+        let part = Part::decode(words, self.header.shape, layout, geometry)?;
         let head = self.all[number];
         let end = self.all.get(number + 1);
         let end = end.map_or(self.header.page_count, |next| next.first_page);
         let is_it = part.first_page == head.first_page
             && part.first_model == head.first_model
             && part.page_count == end - head.first_page
-            && part.first_addr(pool.1) == head.first_addr
+            && part.first_addr(geometry) == head.first_addr
             && (number == 0 && !self.has_first_fence
                 || part.segments[0].first_fence() == self.fence(number));
         if !is_it {
@@ -224,11 +227,11 @@ impl Heads {
     /// Keeps every 2nd, 4th, 8th... head, until they fit in `size_bytes_max`, or until one is left.
     #[must_use]
     pub(crate) fn thinned(self, size_bytes_max: u64) -> Self {
-        let mut kept = self.every(1);
-        while kept.size_bytes() > size_bytes_max && kept.count() > 1 {
-            kept = kept.every(2);
+        let mut sample = self.every(1);
+        while sample.size_bytes() > size_bytes_max && sample.count() > 1 {
+            sample = sample.every(2);
         }
-        kept
+        sample
     }
 
     /// Returns the bytes of memory that depend on the number of heads.

@@ -15,7 +15,7 @@ use farleaf_model::strings::{
     StringSegment,
 };
 
-use crate::directory::Run;
+use crate::strings::directory::Run;
 
 /// Words of a model.
 pub(super) const MODEL_SIZE_WORDS: usize = 6;

@@ -25,7 +25,7 @@ use farleaf_pool::PoolLayout;
 
 use super::format::{Contents, SnapshotShape, table_size_words};
 use super::model::{MODEL_SIZE_WORDS, ModelReader, encode_model};
-use crate::directory::{Run, can_be_page};
+use crate::strings::directory::{Run, can_be_page};
 
 /// Words of a part before its models.
 pub(super) const PART_HEADER_SIZE_WORDS: usize = 8;
@@ -174,7 +174,8 @@ impl Part {
     pub(super) fn decode(
         words: &[u64],
         shape: SnapshotShape,
-        pool: (&PoolLayout, PageGeometry),
+        layout: &PoolLayout,
+        geometry: PageGeometry,
     ) -> Result<Self, String> {
         let (mut whole, mut rest) = (None::<Self>, words);
         loop {
@@ -183,10 +184,10 @@ impl Part {
                 return Err("a part is truncated".to_owned());
             }
             let (own, behind) = rest.split_at(size_words);
-            let part = Self::decode_one(own, shape, pool)?;
+            let part = Self::decode_one(own, shape, layout, geometry)?;
             match &mut whole {
                 None => whole = Some(part),
-                Some(whole) => whole.append(part, pool.1)?,
+                Some(whole) => whole.append(part, geometry)?,
             }
             rest = behind;
             if rest.is_empty() {
@@ -198,7 +199,8 @@ impl Part {
     fn decode_one(
         words: &[u64],
         shape: SnapshotShape,
-        (layout, geometry): (&PoolLayout, PageGeometry),
+        layout: &PoolLayout,
+        geometry: PageGeometry,
     ) -> Result<Self, String> {
         if words[PART_CHECKSUM_WORD] != part_checksum(shape.word(), words) {
             return Err("checksum mismatch in a part".to_owned());
@@ -221,7 +223,7 @@ impl Part {
         if !reader.is_over() || !header.agrees_with(&segments) {
             return Err("its models contradict its header".to_owned());
         }
-        let residuals = decode_residuals(&header, shape, (residuals, &segments))?;
+        let residuals = decode_residuals(&header, shape, residuals, &segments)?;
         let (before, after) = (words[6], words[7]);
         let [before, after] = [before, after].map(RemoteAddr::from_word);
         for page in [before, after] {
@@ -355,7 +357,8 @@ impl PartHeader {
 fn decode_residuals(
     header: &PartHeader,
     shape: SnapshotShape,
-    (words, segments): (&[u64], &[StringSegment]),
+    words: &[u64],
+    segments: &[StringSegment],
 ) -> Result<Residuals, String> {
     Ok(match shape.none_yet() {
         Residuals::Bytes { shift, .. } => Residuals::Bytes {

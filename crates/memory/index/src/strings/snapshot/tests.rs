@@ -11,7 +11,7 @@ use super::format::{CHECKSUM_WORD, Contents, HEADER_SIZE_WORDS, Header, checksum
 use super::heads::Heads;
 use super::model::MODEL_SIZE_WORDS;
 use super::part::{PART_CHECKSUM_WORD, PART_HEADER_SIZE_WORDS, part_checksum};
-use crate::directory::Run;
+use crate::strings::directory::Run;
 
 pub(super) fn layout() -> PoolLayout {
     PoolLayout::from(NodeLayout {
@@ -102,7 +102,7 @@ fn fences() -> Vec<Vec<u8>> {
 }
 
 fn decode(words: &[u64]) -> Result<Contents, String> {
-    Contents::decode(words, (&layout(), geometry()))
+    Contents::decode(words, &layout(), geometry())
 }
 
 /// Recomputes the checksums.
@@ -293,16 +293,18 @@ fn fewer_heads_lead_to_more_at_once() {
     let parts_at = HEADER_SIZE_WORDS + header.table_size_words;
     let whole = decode(&words).expect("it was written so");
     let whole = whole.into_directory(geometry()).expect("it fits together");
-    let pool = (&layout(), geometry());
+    let (layout, geometry) = (&layout(), geometry());
     let mut counts = Vec::new();
     for size_bytes_max in [u64::MAX, 400, 200, 0] {
-        let heads = Heads::decode(&header, &words[..parts_at], pool).expect("it is right");
+        let heads = Heads::decode(&header, &words[..parts_at], layout, geometry);
+        let heads = heads.expect("it is right");
         let heads = heads.thinned(size_bytes_max);
         assert!(heads.size_bytes() <= size_bytes_max || heads.count() == 1);
         counts.push(heads.count());
         let read = |number: usize| {
             let words = &words[parts_at..][heads.words_of(number)];
-            heads.decode_part(number, words, pool).expect("it is right")
+            let part = heads.decode_part(number, words, layout, geometry);
+            part.expect("it is right")
         };
         for fence in fences() {
             let page = whole.locate(&fence).page;
@@ -311,7 +313,7 @@ fn fewer_heads_lead_to_more_at_once() {
             let pages = part.first_page..part.first_page + part.page_count;
             assert!(pages.contains(&page.parent), "{fence:?}");
             assert_eq!(heads.of_page(page.parent), number);
-            assert_eq!(heads.first_page(number).1, part.first_addr(geometry()));
+            assert_eq!(heads.first_page(number).1, part.first_addr(geometry));
         }
     }
     assert!(

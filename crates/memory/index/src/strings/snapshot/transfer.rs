@@ -1,9 +1,9 @@
 //! Writes snapshots to far memory and reads them.
 
+use crate::snapshot::{TRANSFER_SIZE_WORDS, read_words, write_words};
+use crate::{IndexError, SnapshotDamage};
 use farleaf_base::{BLOCK_SIZE_WORDS, RemoteAddr, TableId, WordAddr};
 use farleaf_fabric::{Batch, Endpoint};
-use farleaf_index::snapshot::{TRANSFER_SIZE_WORDS, read_words, write_words};
-use farleaf_index::{IndexError, SnapshotDamage};
 use farleaf_leaf::strings::PageGeometry;
 use farleaf_leaf::strings::format::PageAccess;
 use farleaf_pool::allocation::{ChunkAllocator, ChunkRange};
@@ -14,7 +14,7 @@ use farleaf_pool::{PoolError, PoolLayout};
 use super::format::{Contents, HEADER_SIZE_WORDS, Header, table_size_words};
 use super::heads::Heads;
 use super::part::Part;
-use crate::directory::ByteDirectory;
+use crate::strings::directory::ByteDirectory;
 
 /// Claims chunks for a snapshot and writes it, with empty synonym leaf tables for runs that have a
 /// capacity for synonyms and no table; stores the new addresses in `contents`. Returns the root
@@ -51,8 +51,8 @@ pub async fn write_snapshot_into<E: Endpoint>(
     let tables = tables.map(|run| table_size_words(run.synonym_capacity));
     let size_words = tables_start + tables.sum::<usize>();
     let chunk_count = (size_words as u64 * 8).div_ceil(CHUNK_SIZE_BYTES);
-    let whose = (contents.table, contents.generation);
-    let range = take_room(allocator, chunk_count, whose, held).await?;
+    let (table, generation) = (contents.table, contents.generation);
+    let range = take_space(allocator, chunk_count, table, generation, held).await?;
     let place = access.layout.chunk_start(range.first);
     let mut next_table = tables_start;
     for run in wanting {
@@ -63,29 +63,29 @@ pub async fn write_snapshot_into<E: Endpoint>(
     // The chunks may have been used before; the counters must start at zero.
     words.resize(size_words, 0);
     match write_words(access.endpoint, place.word_at(0), &words).await {
-        Ok(()) => Ok((place.with_spare(contents.generation), range)),
+        Ok(()) => Ok((place.with_spare(generation), range)),
         Err(error) => {
-            give_back_snapshot(allocator, range, whose, false).await?;
+            give_back_snapshot(allocator, range, table, generation, false).await?;
             Err(error.into())
         }
     }
 }
 
 /// Takes chunks from the reserved ones, or claims others.
-async fn take_room<E: Endpoint>(
+async fn take_space<E: Endpoint>(
     allocator: &ChunkAllocator<'_, E>,
     chunk_count: u64,
-    whose: (TableId, u16),
+    table: TableId,
+    generation: u16,
     held: Option<ChunkRange>,
 ) -> Result<ChunkRange, PoolError> {
     let Some(held) = held else {
-        let (table, generation) = whose;
         let purpose = ChunkPurpose::Snapshot { generation };
         return allocator.claim(chunk_count, purpose, table).await;
     };
     if held.count < chunk_count {
-        give_back_snapshot(allocator, held, whose, false).await?;
-        return Box::pin(take_room(allocator, chunk_count, whose, None)).await;
+        give_back_snapshot(allocator, held, table, generation, false).await?;
+        return Box::pin(take_space(allocator, chunk_count, table, generation, None)).await;
     }
     let range = ChunkRange {
         count: chunk_count,
@@ -96,7 +96,7 @@ async fn take_room<E: Endpoint>(
             first: range.end(),
             count: held.count - chunk_count,
         };
-        give_back_snapshot(allocator, rest, whose, false).await?;
+        give_back_snapshot(allocator, rest, table, generation, false).await?;
     }
     Ok(range)
 }
@@ -108,7 +108,8 @@ async fn take_room<E: Endpoint>(
 pub async fn give_back_snapshot<E: Endpoint>(
     allocator: &ChunkAllocator<'_, E>,
     range: ChunkRange,
-    (table, generation): (TableId, u16),
+    table: TableId,
+    generation: u16,
     is_named: bool,
 ) -> Result<(), PoolError> {
     let purpose = if is_named {
@@ -174,7 +175,7 @@ pub async fn read_contents<E: Endpoint>(
     let rest = root.place().word_at(HEADER_SIZE_WORDS as u64);
     let rest_size_words = header.size_words() as usize - HEADER_SIZE_WORDS;
     words.extend(read_words(endpoint, rest, rest_size_words).await?);
-    Contents::decode(&words, (layout, geometry)).map_err(|what| damaged(table, root, what))
+    Contents::decode(&words, layout, geometry).map_err(|what| damaged(table, root, what))
 }
 
 /// Reads the snapshot that a root names as a directory; see [`read_contents`] for the cost.
@@ -210,15 +211,17 @@ impl SnapshotParts {
     /// [`IndexError::SnapshotDamaged`], or the fabric failed.
     pub async fn open<E: Endpoint>(
         endpoint: &E,
-        pool: (&PoolLayout, PageGeometry),
-        (table, root): (TableId, RemoteAddr),
+        layout: &PoolLayout,
+        geometry: PageGeometry,
+        table: TableId,
+        root: RemoteAddr,
         head_size_bytes_max: u64,
     ) -> Result<Self, IndexError> {
-        let (header, mut words) = read_header(endpoint, pool.0, table, root).await?;
+        let (header, mut words) = read_header(endpoint, layout, table, root).await?;
         let part_table = root.place().word_at(HEADER_SIZE_WORDS as u64);
         let part_table_size_words = header.table_size_words;
         words.extend(read_words(endpoint, part_table, part_table_size_words).await?);
-        let heads = Heads::decode(&header, &words, pool);
+        let heads = Heads::decode(&header, &words, layout, geometry);
         let heads = heads.map_err(|what| damaged(table, root, what))?;
         Ok(Self {
             heads: heads.thinned(head_size_bytes_max),
@@ -239,7 +242,8 @@ impl SnapshotParts {
         &self,
         endpoint: &E,
         batch: &mut Batch,
-        pool: (&PoolLayout, PageGeometry),
+        layout: &PoolLayout,
+        geometry: PageGeometry,
         numbers: &[usize],
     ) -> Result<Vec<Part>, IndexError> {
         let mut words: Vec<Vec<u64>> = vec![Vec::new(); numbers.len()];
@@ -252,19 +256,21 @@ impl SnapshotParts {
         let mut pieces = pieces.peekable();
         while pieces.peek().is_some() {
             batch.clear();
-            let (mut reads, mut room) = (Vec::new(), TRANSFER_SIZE_WORDS);
-            while let Some((index, start, size_words)) = pieces.next_if(|it| it.2 <= room) {
+            let (mut reads, mut left_words) = (Vec::new(), TRANSFER_SIZE_WORDS);
+            while let Some((index, start, size_words)) = pieces.next_if(|it| it.2 <= left_words) {
                 let from = self.parts.offset(start as u64);
                 reads.push((index, batch.read(from, size_words)));
-                room -= size_words;
+                left_words -= size_words;
             }
             endpoint.execute(batch).await?;
             for (index, read) in reads {
                 words[index].extend_from_slice(batch.words(read));
             }
         }
-        let parts = numbers.iter().zip(&words);
-        let parts = parts.map(|(number, words)| self.heads.decode_part(*number, words, pool));
+        let parts = numbers
+            .iter()
+            .zip(&words)
+            .map(|(number, words)| self.heads.decode_part(*number, words, layout, geometry));
         let parts: Result<Vec<Part>, String> = parts.collect();
         parts.map_err(|what| self.damage(what))
     }

@@ -31,25 +31,25 @@ impl BlockSweeper {
         let places = places.iter().filter(|place| !self.waits_with(**place));
         let left = dead_places(&mut batch, access, listed, places.copied()).await?;
         for (place, holder) in left {
-            let Some((pointer, looked)) = look(&mut batch, access, listed, place).await? else {
+            let Some((pointer, view)) = look(&mut batch, access, listed, place).await? else {
                 continue;
             };
-            let answer = match &looked {
+            let answer = match &view {
                 // A block is complete before a page refers to it, and unchanged while one does.
                 None => ReferenceAnswer::Unreferred,
-                Some(looked) if looked.shape.role == Role::Part => {
-                    is_listed(&mut batch, access, pointer, &looked.locator).await?
+                Some(view) if view.shape.role == Role::Part => {
+                    is_listed(&mut batch, access, pointer, &view.locator).await?
                 }
-                Some(looked) => {
+                Some(view) => {
                     let question = ReferenceQuery {
                         pointer,
-                        role: looked.shape.role,
-                        locator: &looked.locator,
+                        role: view.shape.role,
+                        locator: &view.locator,
                     };
                     asks(question).await?
                 }
             };
-            self.settle(&mut batch, access, (pointer, holder), (answer, report))
+            self.settle(&mut batch, access, pointer, holder, answer, report)
                 .await?;
         }
         Ok(())
@@ -59,8 +59,10 @@ impl BlockSweeper {
         &self,
         batch: &mut Batch,
         access: &BlockAccess<'_, E>,
-        (pointer, holder): (FatPointer, u64),
-        (answer, report): (ReferenceAnswer, &mut BlockSweepReport),
+        pointer: FatPointer,
+        holder: u64,
+        answer: ReferenceAnswer,
+        report: &mut BlockSweepReport,
     ) -> Result<(), BlockError> {
         let next = match answer {
             ReferenceAnswer::Referred => SETTLED,
@@ -141,28 +143,28 @@ async fn look<E: Endpoint>(
     place: RemoteAddr,
 ) -> Result<Option<(FatPointer, Option<VerifiedBlock>)>, BlockError> {
     let class = class_of(listed);
-    let room_word_count = if let Some(class) = class {
+    let space_word_count = if let Some(class) = class {
         class.size_words()
     } else {
         let allocator = access.allocator(listed.chunk.node());
         let count = allocator.extent_chunk_count(listed.chunk, access.table);
         count.await? * CHUNK_SIZE_WORDS
     };
-    if room_word_count == 0 {
+    if space_word_count == 0 {
         return Ok(None);
     }
-    let looked = access.look(batch, place, room_word_count).await?;
+    let view = access.look(batch, place, space_word_count).await?;
     batch.clear();
     let read = batch.read(place.word_at(SHAPE_WORD), 1);
     access.endpoint.execute(batch).await?;
     let generation = generation_of(batch.words(read)[0]);
-    let is_list = looked.as_ref().is_some_and(|looked| looked.shape.is_list);
+    let is_list = view.as_ref().is_some_and(|view| view.shape.is_list);
     let form = match class {
         Some(class) if is_list => Form::List(class),
         Some(class) => Form::Piece(class),
         None => Form::Extent,
     };
-    Ok(Some((FatPointer::new(place, form, generation), looked)))
+    Ok(Some((FatPointer::new(place, form, generation), view)))
 }
 
 /// Returns whether the list that a part names has it as a part; then the part is referenced as much

@@ -37,7 +37,7 @@ pub(super) async fn release_leases<E: Endpoint>(
         };
         match class.filter(|_| entry.table == access.table) {
             Some(class) => {
-                release_pieces_of(&mut batch, access, (chunk, class), entry.free).await?;
+                release_pieces_of(&mut batch, access, chunk, class, entry.free).await?;
             }
             None => allocator.release_chunk(chunk).await?,
         }
@@ -52,7 +52,8 @@ pub(super) async fn release_leases<E: Endpoint>(
 async fn release_pieces_of<E: Endpoint>(
     batch: &mut Batch,
     access: &BlockAccess<'_, E>,
-    (chunk, class): (ChunkIndex, SizeClass),
+    chunk: ChunkIndex,
+    class: SizeClass,
     mut free: FreeLeaves,
 ) -> Result<(), BlockError> {
     let start = access.layout.chunk_start(chunk);
@@ -68,7 +69,7 @@ async fn release_pieces_of<E: Endpoint>(
             free.insert(piece);
         }
     }
-    access.release_pieces(batch, (chunk, class), free).await
+    access.release_pieces(batch, chunk, class, free).await
 }
 
 /// Frees chunks of extents whose first chunks are free: they are left over from freeing the extent,
@@ -100,10 +101,7 @@ pub(super) async fn free_orphans<E: Endpoint>(
             allocator.release_chunk(chunk).await?;
             continue;
         }
-        let range = ChunkRange {
-            first: chunk,
-            count: 1,
-        };
+        let range = ChunkRange::one(chunk);
         let (free, none) = (ChunkPurpose::Free, FreeLeaves::default());
         allocator.give_back(range, free, access.table, none).await?;
         before = None;

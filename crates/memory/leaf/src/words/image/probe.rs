@@ -196,9 +196,9 @@ mod tests {
             let image = sample.leaf.image();
             prop_assert!(image.is_intact(sample.addr, TABLE));
             for key in sample.keys().into_iter().chain([other, 0, u64::MAX]) {
-                let told = probe(image.words(), sample.addr, key);
-                prop_assert_eq!(told, codec(image, sample.addr, key));
-                prop_assert_ne!(told, Err(LeafCheck::Torn));
+                let probed = probe(image.words(), sample.addr, key);
+                prop_assert_eq!(probed, codec(image, sample.addr, key));
+                prop_assert_ne!(probed, Err(LeafCheck::Torn));
             }
         }
 

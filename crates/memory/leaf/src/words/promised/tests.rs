@@ -150,8 +150,8 @@ impl Stage {
             owner: owner(2),
         };
         let (mut batch, mut leaf) = (Batch::new(), access.blank());
-        let promise = (self.addr, owner(1));
-        let mut asked = pin!(access.lock_promised(&mut batch, promise, &mut leaf, broken));
+        let mut asked =
+            pin!(access.lock_promised(&mut batch, self.addr, owner(1), &mut leaf, broken));
         let _scope = RestScope::enter();
         for _ in 0..POLL_COUNT {
             let polled = asked.as_mut().poll(&mut Context::from_waker(Waker::noop()));

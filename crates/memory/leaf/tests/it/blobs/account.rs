@@ -51,7 +51,7 @@ pub(crate) fn account(world: &World) -> Account {
             Some(ChunkPurpose::Blocks { class }) => {
                 assert_eq!(entry.table, TABLE);
                 let class = SizeClass::from_number(class).expect("a class");
-                let held = account_pieces(world, (start, class), &entry, &mut places, &mut account);
+                let held = account_pieces(world, start, class, &entry, &mut places, &mut account);
                 let of_held = held.into_iter();
                 held_parts.extend(of_held.flat_map(|place| parts_of_held(world, place)));
             }
@@ -93,7 +93,8 @@ pub(crate) fn account(world: &World) -> Account {
 /// Accounts for each piece of a chunk; returns the held ones.
 fn account_pieces(
     world: &World,
-    (start, class): (RemoteAddr, SizeClass),
+    start: RemoteAddr,
+    class: SizeClass,
     entry: &ChunkEntry,
     places: &mut BTreeMap<RemoteAddr, FatPointer>,
     account: &mut Account,
@@ -193,8 +194,13 @@ pub(crate) fn check_whole(world: &World, pointer: FatPointer) {
         owner: world.node,
     };
     let (mut batch, mut found) = (Batch::new(), Vec::new());
-    let reference = (size, crc32c_bytes(&expected));
-    let read = access.read(&mut batch, pointer, reference, &mut found);
+    let read = access.read(
+        &mut batch,
+        pointer,
+        size,
+        crc32c_bytes(&expected),
+        &mut found,
+    );
     let read = block_on(read, || 0).expect("it is possible");
     assert_eq!(
         (read, found.len()),

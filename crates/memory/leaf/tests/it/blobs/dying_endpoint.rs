@@ -9,7 +9,7 @@ use farleaf_base::NodeId;
 use farleaf_fabric::mapped::MappedMemory;
 use farleaf_fabric::{Batch, BatchError, BatchErrorKind, Counters, Endpoint, Verb, VerbKind};
 
-use crate::blobs::world::{GUEST, HOME};
+use crate::blobs::world::{DATA_NODE, MAIN_NODE};
 
 /// Part of the last WRITE that takes effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,22 +28,22 @@ pub(crate) struct DyingEndpoint {
     last_write: LastWrite,
     is_dead: Cell<bool>,
     /// Memory of the other node, if there is one.
-    guest: Option<Arc<MappedMemory>>,
-    is_guest_lost: Cell<bool>,
+    data_node: Option<Arc<MappedMemory>>,
+    is_data_node_lost: Cell<bool>,
 }
 
 impl DyingEndpoint {
     /// Creates an endpoint of a pool of two nodes that does not die.
-    pub(crate) fn of_two(home: &Arc<MappedMemory>, guest: &Arc<MappedMemory>) -> Self {
+    pub(crate) fn of_two(main_node: &Arc<MappedMemory>, data_node: &Arc<MappedMemory>) -> Self {
         Self {
-            guest: Some(Arc::clone(guest)),
-            ..Self::new(home, u64::MAX, LastWrite::Nothing)
+            data_node: Some(Arc::clone(data_node)),
+            ..Self::new(main_node, u64::MAX, LastWrite::Nothing)
         }
     }
 
     /// Makes all later verbs to the other node fail.
-    pub(crate) fn lose_guest(&self) {
-        self.is_guest_lost.set(true);
+    pub(crate) fn lose_data_node(&self) {
+        self.is_data_node_lost.set(true);
     }
 
     /// Creates an endpoint that dies after `left` changes.
@@ -54,8 +54,8 @@ impl DyingEndpoint {
             left: Cell::new(left),
             last_write,
             is_dead: Cell::new(false),
-            guest: None,
-            is_guest_lost: Cell::new(false),
+            data_node: None,
+            is_data_node_lost: Cell::new(false),
         }
     }
 
@@ -69,8 +69,8 @@ impl DyingEndpoint {
 
     fn memory_of(&self, node: NodeId) -> Option<&Arc<MappedMemory>> {
         match node {
-            HOME => Some(&self.memory),
-            GUEST => self.guest.as_ref(),
+            MAIN_NODE => Some(&self.memory),
+            DATA_NODE => self.data_node.as_ref(),
             _ => None,
         }
     }
@@ -126,7 +126,7 @@ impl DyingEndpoint {
         let (verbs, data, _) = batch.parts_mut();
         for (index, verb) in verbs.iter().enumerate() {
             let node = verb.addr.node();
-            if node == GUEST && self.is_guest_lost.get() {
+            if node == DATA_NODE && self.is_data_node_lost.get() {
                 return Err(BatchError::new(BatchErrorKind::NodeLost { node }, index));
             }
             if !self.execute_verb(verb, data) {

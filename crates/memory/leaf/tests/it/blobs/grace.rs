@@ -7,7 +7,7 @@ use farleaf_fabric::OperationKind;
 use farleaf_leaf::blobs::{BlockStore, FatPointer, Generation, Recycled, SizeClass};
 
 use crate::blobs::account::{account, check_whole};
-use crate::blobs::world::{Client, HOME, World, string};
+use crate::blobs::world::{Client, MAIN_NODE, World, string};
 
 fn place_of_next(world: &World, client: &Client<impl Endpoint>) -> FatPointer {
     client
@@ -153,16 +153,16 @@ fn two_sessions_share_a_chunk() {
     let mut places = std::collections::BTreeSet::new();
     for client in [&one, &two, &one] {
         let access = world.access(client);
-        let lease = client.store.lease_more(&access, HOME, class);
+        let lease = client.store.lease_more(&access, MAIN_NODE, class);
         block_on(lease, || 0).expect("there is room");
     }
-    assert_eq!(one.store.piece_count(HOME, class), 128);
+    assert_eq!(one.store.piece_count(MAIN_NODE, class), 128);
     for client in [&one, &two] {
-        while let Some(pointer) = client.store.take(HOME, class) {
+        while let Some(pointer) = client.store.take(MAIN_NODE, class) {
             assert!(places.insert(pointer.place().word()), "{pointer} twice");
             client.store.put_back(pointer);
             assert_eq!(
-                client.store.take(HOME, class),
+                client.store.take(MAIN_NODE, class),
                 Some(pointer),
                 "it comes back"
             );
@@ -224,8 +224,8 @@ fn what_cannot_be_given_back_is_taken_over() {
     }
     client.recycle(&world).expect("nothing fails");
     // Another session leases the chunk of the first one's pieces.
-    let kept = world.linked(1).expect("linked");
-    let chunk = world.layout.chunk_of(kept.place()).expect("in a chunk");
+    let retained = world.linked(1).expect("linked");
+    let chunk = world.layout.chunk_of(retained.place()).expect("in a chunk");
     let lease = world.layout.chunk_entry(chunk);
     world.write(lease, &[other.owner.word()]);
     client.give_back(&world).expect("nothing fails");
@@ -272,7 +272,7 @@ fn costs_are_as_documented() {
     let class = SizeClass::from_number(1).expect("a class");
     let lease = || {
         let access = world.access(&client);
-        let lease = client.store.lease_more(&access, HOME, class);
+        let lease = client.store.lease_more(&access, MAIN_NODE, class);
         block_on(lease, || 0).expect("there is room");
     };
     let control = || client.endpoint.counters().kind(OperationKind::Control).cost;
@@ -295,10 +295,10 @@ fn costs_are_as_documented() {
         .expect("there is room");
     client.delete(&world, 1).expect("it is there");
     client.recycle(&world).expect("nothing fails");
-    let looked = control();
-    assert_eq!(looked.round_trips - after.round_trips, 1);
-    assert_eq!(looked.bytes_read - after.bytes_read, 65_472);
-    assert_eq!(looked.atomics - after.atomics, 1);
+    let recycled = control();
+    assert_eq!(recycled.round_trips - after.round_trips, 1);
+    assert_eq!(recycled.bytes_read - after.bytes_read, 65_472);
+    assert_eq!(recycled.atomics - after.atomics, 1);
 }
 
 /// Promise: nothing is held on a lost node any more.
@@ -312,13 +312,13 @@ fn a_lost_node_is_forgotten() {
     client.delete(&world, 1).expect("it is there");
     let held = client.store.held();
     assert!(held.free_count > 0 && held.limbo_count == 1);
-    client.store.forget(HOME);
+    client.store.forget(MAIN_NODE);
     assert_eq!(
         client.store.held(),
         farleaf_leaf::blobs::StoreHoldings::default()
     );
     let class = SizeClass::from_number(1).expect("a class");
-    assert_eq!(client.store.take(HOME, class), None);
+    assert_eq!(client.store.take(MAIN_NODE, class), None);
     assert!(client.store.is_empty());
 }
 

@@ -6,7 +6,7 @@ use farleaf_fabric::Batch;
 use farleaf_leaf::blobs::{BlockError, Content, CopyOutcome, Form, Role};
 
 use crate::blobs::account::account;
-use crate::blobs::world::{HOME, World, string};
+use crate::blobs::world::{MAIN_NODE, World, string};
 
 const MEBIBYTE: usize = 1 << 20;
 
@@ -23,9 +23,14 @@ fn the_largest_string_fits_into_single_chunks() {
     let pointer = world.linked(1).expect("linked");
     assert!(matches!(pointer.form(), Form::List(_)), "{pointer}");
     let (mut batch, mut found) = (Batch::new(), Vec::new());
-    let reference = (string.len() as u32, crc32c_bytes(&string));
     let access = world.access(&client);
-    let read = access.read(&mut batch, pointer, reference, &mut found);
+    let read = access.read(
+        &mut batch,
+        pointer,
+        string.len() as u32,
+        crc32c_bytes(&string),
+        &mut found,
+    );
     assert_eq!(block_on(read, || 0).expect("possible"), CopyOutcome::Whole);
     assert!(found == string);
     assert_eq!(account(&world).linked, 1);
@@ -126,7 +131,7 @@ fn what_was_written_ahead_in_vain_is_put_back() {
         let mut batch = Batch::new();
         let written = client
             .store
-            .write_ahead(&access, &mut batch, HOME, &content);
+            .write_ahead(&access, &mut batch, MAIN_NODE, &content);
         let pointer = block_on(written, || 0).expect("there is room");
         assert_eq!(matches!(pointer.form(), Form::List(_)), is_fragmented);
         client.store.put_back(pointer);

@@ -7,7 +7,7 @@ use farleaf_leaf::blobs::{BlockStore, Content, FatPointer, Role, SizeClass};
 use farleaf_pool::chunk::{CHUNK_ENTRY_SIZE_WORDS, ChunkEntry, ChunkPurpose};
 
 use crate::blobs::dying_endpoint::DyingEndpoint;
-use crate::blobs::world::{Client, GUEST, HOME, World, string};
+use crate::blobs::world::{Client, DATA_NODE, MAIN_NODE, World, string};
 
 /// Size of a string that takes two chunks.
 const EXTENT_SIZE_BYTES: usize = 100_000;
@@ -16,9 +16,9 @@ const PIECE_SIZE_BYTES: usize = 60_000;
 
 /// Returns a session of a pool of two nodes.
 fn client(world: &mut World) -> Client<DyingEndpoint> {
-    let guest = world.add_guest(3);
+    let data_node = world.add_data_node(3);
     Client {
-        endpoint: DyingEndpoint::of_two(&world.memory, &guest),
+        endpoint: DyingEndpoint::of_two(&world.memory, &data_node),
         owner: world.register(),
         store: BlockStore::new(),
     }
@@ -29,7 +29,8 @@ fn write(
     world: &World,
     client: &Client<DyingEndpoint>,
     node: NodeId,
-    (count, size_bytes): (usize, usize),
+    count: usize,
+    size_bytes: usize,
 ) -> Result<Vec<FatPointer>, farleaf_leaf::blobs::BlockError> {
     let string = string(1, size_bytes);
     let content = Content::new(Role::Value, &[1], &string)?;
@@ -49,7 +50,7 @@ fn put_extents_back(
     client: &Client<DyingEndpoint>,
     nodes: [NodeId; 2],
 ) -> Vec<FatPointer> {
-    let extents = nodes.map(|node| write(world, client, node, (1, EXTENT_SIZE_BYTES)));
+    let extents = nodes.map(|node| write(world, client, node, 1, EXTENT_SIZE_BYTES));
     let extents = extents.map(|written| written.expect("there is room")[0]);
     for extent in extents {
         client.store.put_back(extent);
@@ -67,7 +68,7 @@ fn purpose(world: &World, pointer: FatPointer) -> Option<ChunkPurpose> {
 /// kept extents and limbo. The session holds nothing and reports so.
 #[test]
 fn what_lies_elsewhere_is_given_back() {
-    for nodes in [[HOME, GUEST], [GUEST, HOME]] {
+    for nodes in [[MAIN_NODE, DATA_NODE], [DATA_NODE, MAIN_NODE]] {
         let mut world = World::new(3);
         let client = client(&mut world);
         let class = SizeClass::from_number(1).expect("a class");
@@ -97,10 +98,10 @@ fn what_lies_elsewhere_is_given_back() {
         }
         assert_eq!(client.store.held().limbo_count, 2);
 
-        client.endpoint.lose_guest();
-        client.give_back(&world).expect("the home is there");
+        client.endpoint.lose_data_node();
+        client.give_back(&world).expect("the main node is there");
         assert!(client.store.is_empty(), "{:?}", client.store.held());
-        blocks.retain(|block| block.place().node() == HOME);
+        blocks.retain(|block| block.place().node() == MAIN_NODE);
         assert_eq!(blocks.len(), 3);
         for block in blocks {
             assert_eq!(purpose(&world, block), Some(ChunkPurpose::Free), "{block}");
@@ -112,17 +113,19 @@ fn what_lies_elsewhere_is_given_back() {
 /// elsewhere is forgotten.
 #[test]
 fn room_is_made_of_what_lies_elsewhere() {
-    for nodes in [[HOME, GUEST], [GUEST, HOME]] {
+    for nodes in [[MAIN_NODE, DATA_NODE], [DATA_NODE, MAIN_NODE]] {
         let mut world = World::new(3);
         let client = client(&mut world);
         let extents = put_extents_back(&world, &client, nodes);
         client.recycle(&world).expect("both are there");
-        client.endpoint.lose_guest();
-        let full = write(&world, &client, HOME, (1000, PIECE_SIZE_BYTES));
+        client.endpoint.lose_data_node();
+        let full = write(&world, &client, MAIN_NODE, 1000, PIECE_SIZE_BYTES);
         let full = full.expect_err("a region has no thousand chunks");
         assert!(full.is_full(), "{full}");
-        let home = extents.iter().find(|extent| extent.place().node() == HOME);
-        let used = purpose(&world, *home.expect("one of them"));
+        let main_node = extents
+            .iter()
+            .find(|extent| extent.place().node() == MAIN_NODE);
+        let used = purpose(&world, *main_node.expect("one of them"));
         assert!(
             matches!(used, Some(ChunkPurpose::Blocks { .. })),
             "{used:?}"

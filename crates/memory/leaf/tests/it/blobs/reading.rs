@@ -6,17 +6,18 @@ use farleaf_fabric::{Batch, Endpoint};
 use farleaf_leaf::blobs::{BlockError, Content, CopyOutcome, FatPointer, Form, Generation, Role};
 use proptest::prelude::*;
 
-use crate::blobs::world::{Client, HOME, World, string};
+use crate::blobs::world::{Client, MAIN_NODE, World, string};
 
 fn read_back(
     world: &World,
     client: &Client<impl Endpoint>,
     pointer: FatPointer,
-    (size_bytes, crc): (u32, u32),
+    size_bytes: u32,
+    crc: u32,
 ) -> Result<(CopyOutcome, Vec<u8>), BlockError> {
     let access = world.access(client);
     let (mut batch, mut found) = (Batch::new(), b"before".to_vec());
-    let read = access.read(&mut batch, pointer, (size_bytes, crc), &mut found);
+    let read = access.read(&mut batch, pointer, size_bytes, crc, &mut found);
     let copied = block_on(read, || 0)?;
     assert!(found.starts_with(b"before"), "the buffer is appended to");
     let found = found.split_off(6);
@@ -57,12 +58,12 @@ proptest! {
         let content = Content::new(Role::Key, locator, &string).expect("short");
         let mut batch = Batch::new();
         let access = world.access(&client);
-        let written = client.store.write_ahead(&access, &mut batch, HOME, &content);
+        let written = client.store.write_ahead(&access, &mut batch, MAIN_NODE, &content);
         let pointer = block_on(written, || 0).expect("there is room");
         let (size, crc) = (size_bytes as u32, crc32c_bytes(&string));
-        let read = read_back(&world, &client, pointer, (size, crc)).expect("possible");
+        let read = read_back(&world, &client, pointer, size, crc).expect("possible");
         prop_assert_eq!(read, (CopyOutcome::Whole, string.clone()));
-        let read = read_back(&world, &client, pointer, (size, !crc)).expect("possible");
+        let read = read_back(&world, &client, pointer, size, !crc).expect("possible");
         prop_assert_eq!(read, (CopyOutcome::Changed, Vec::new()));
     }
 
@@ -84,7 +85,7 @@ proptest! {
         let block = start.saturating_sub(1024) + u64::from(near % 4096);
         for word in [word, code << 40 | block, code << 40 | block & !1023] {
             let Some(pointer) = FatPointer::from_word(word) else { continue };
-            match read_back(&world, &client, pointer, (size, 5)) {
+            match read_back(&world, &client, pointer, size, 5) {
                 Ok((copied, _)) => prop_assert_eq!(copied, CopyOutcome::Changed),
                 Err(error) => {
                     let is_told = matches!(error, BlockError::Impossible { .. });
@@ -114,13 +115,13 @@ fn impossible_references_are_reported() {
     let elsewhere = RemoteAddr::new(NodeId(9), 2048);
     let elsewhere = FatPointer::new(elsewhere, Form::Extent, Generation::default());
     for (pointer, size) in [(pointer, 169), (between, 100), (elsewhere, 100_000)] {
-        let read = read_back(&world, &client, pointer, (size, 0));
+        let read = read_back(&world, &client, pointer, size, 0);
         let error = read.expect_err("impossible");
         assert!(matches!(error, BlockError::Impossible { .. }), "{error}");
         assert!(error.to_string().contains("table 7"), "{error}");
     }
     assert!(
-        read_back(&world, &client, pointer, (168, 0)).is_ok(),
+        read_back(&world, &client, pointer, 168, 0).is_ok(),
         "it would fit"
     );
 }

@@ -194,8 +194,8 @@ fn long_waits_are_reported() {
     for sweep_count in 1..=4 {
         let report = world.sweep(&sweeper);
         assert!(report.waiting_count > 0);
-        let told = [sweep_count, sweep_count + 1].map(|it| sweeper.waits_long_for(it));
-        assert!(told[0].is_some() && told[1].is_none(), "{told:?}");
+        let reports = [sweep_count, sweep_count + 1].map(|it| sweeper.waits_long_for(it));
+        assert!(reports[0].is_some() && reports[1].is_none(), "{reports:?}");
     }
     world.publish(silent.owner);
     world.publish(world.node);

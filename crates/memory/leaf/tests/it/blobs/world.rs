@@ -17,8 +17,8 @@ use farleaf_pool::session::{alive_word, fenced_word, published_addr};
 use farleaf_pool::{NodeLayout, PoolLayout, Superblock};
 
 pub(crate) const TABLE: TableId = TableId(7);
-pub(crate) const HOME: NodeId = NodeId(0);
-pub(crate) const GUEST: NodeId = NodeId(1);
+pub(crate) const MAIN_NODE: NodeId = NodeId(0);
+pub(crate) const DATA_NODE: NodeId = NodeId(1);
 /// Number of places of the page: a key is one byte.
 pub(crate) const KEY_COUNT: u64 = 256;
 
@@ -43,7 +43,7 @@ impl World {
         let memory = Arc::new(MappedMemory::anonymous(size_bytes).expect("memory"));
         let superblock = Superblock::new(size_bytes, 1).expect("large enough");
         let layout = PoolLayout::from(NodeLayout {
-            node: HOME,
+            node: MAIN_NODE,
             superblock,
         });
         let mut world = Self {
@@ -64,13 +64,13 @@ impl World {
     /// Adds memory of another node of the pool, which only [`DyingEndpoint::of_two`] reaches.
     ///
     /// [`DyingEndpoint::of_two`]: crate::blobs::mortal::Mortal::of_two
-    pub(crate) fn add_guest(&self, size_mib: u64) -> Arc<MappedMemory> {
+    pub(crate) fn add_data_node(&self, size_mib: u64) -> Arc<MappedMemory> {
         let size_bytes = size_mib << 20;
         let layout = NodeLayout {
-            node: GUEST,
+            node: DATA_NODE,
             superblock: Superblock::new(size_bytes, 1).expect("large enough"),
         };
-        let address = "guest".to_owned();
+        let address = "data node".to_owned();
         let member = Member { layout, address };
         self.layout.members().learn(member, MemberState::Active);
         Arc::new(MappedMemory::anonymous(size_bytes).expect("memory"))
@@ -314,20 +314,22 @@ impl<E: Endpoint> Client<E> {
         let locator = [key];
         let content = Content::new(Role::Value, &locator, string)?;
         let mut batch = Batch::new();
-        let pointer = match content.room() {
+        let pointer = match content.space_need() {
             SpaceNeed::Piece(class) => loop {
-                if let Some(pointer) = self.store.take(HOME, class) {
+                if let Some(pointer) = self.store.take(MAIN_NODE, class) {
                     break pointer;
                 }
-                self.store.lease_more(&access, HOME, class).await?;
+                self.store.lease_more(&access, MAIN_NODE, class).await?;
             },
             SpaceNeed::Chunks(_) => {
-                let written = self.store.write_ahead(&access, &mut batch, HOME, &content);
+                let written = self
+                    .store
+                    .write_ahead(&access, &mut batch, MAIN_NODE, &content);
                 written.await?
             }
         };
         batch.clear();
-        if matches!(content.room(), SpaceNeed::Piece(_)) {
+        if matches!(content.space_need(), SpaceNeed::Piece(_)) {
             access.post_write(&mut batch, pointer, &content);
         }
         self.link(world, batch, key, pointer.word()).await

@@ -291,14 +291,14 @@ impl Table {
         let found = page.image().find(key, &self.outside);
         let prefix_size_bytes = page.image().prefix_size_bytes();
         let mut new_block = None;
-        let (room, key_block, freed, mut batch) = match found {
+        let (space, key_block, freed, mut batch) = match found {
             Found::Record(slot) => {
                 let freed = page.image().value(slot).reference();
                 let block = page.image().key(slot).reference();
                 let mut batch = Batch::new();
                 let change = self.change(addr);
-                let room = change.update(&mut batch, &mut page, slot, value.value());
-                (room, block, freed, batch)
+                let space = change.update(&mut batch, &mut page, slot, value.value());
+                (space, block, freed, batch)
             }
             Found::Absent => {
                 if !self
@@ -309,12 +309,12 @@ impl Table {
                 }
                 let record = record(key, new_block, value);
                 let mut batch = Batch::new();
-                let room = self.change(addr).insert(&mut batch, &mut page, &record);
-                (room, new_block, None, batch)
+                let space = self.change(addr).insert(&mut batch, &mut page, &record);
+                (space, new_block, None, batch)
             }
             Found::Unsure(_) => panic!("all was read"),
         };
-        if room == FitOutcome::Enough {
+        if space == FitOutcome::Enough {
             if let Some(reference) = freed {
                 assert!(self.named.remove(&reference));
             }
@@ -325,7 +325,7 @@ impl Table {
         }
         assert!(batch.is_empty(), "no room, no change");
         let record = record(key, key_block, value);
-        let is_put = self.make_room(addr, page, &record, next);
+        let is_put = self.make_space(addr, page, &record, next);
         if let (false, Some(block)) = (is_put, new_block) {
             self.named.remove(&block);
         }
@@ -333,7 +333,7 @@ impl Table {
     }
 
     /// Splits or rewrites a locked page; returns whether the record is in it then.
-    fn make_room(
+    fn make_space(
         &mut self,
         addr: RemoteAddr,
         mut page: PageBuffer,
@@ -411,8 +411,8 @@ impl Table {
                 let mut right_page = right.build(link);
                 link = self.new_page_beside(addr);
                 let mut left = plan.left.build(link);
-                let both = (&mut left, (link, &mut right_page));
-                change.split_out(&mut batch, owner(), both, &mut source);
+                let right = &mut right_page;
+                change.split_out(&mut batch, owner(), &mut left, link, right, &mut source);
             }
         }
         for reference in &plan.released {

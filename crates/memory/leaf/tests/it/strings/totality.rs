@@ -200,12 +200,12 @@ proptest! {
     ) {
         let page = sample(geometry, is_outside, record_count);
         let mut words = page.image().words().to_vec();
-        for (place, word, bit, way) in changes {
-            let place = match way {
+        for (place, word, bit, mutation) in changes {
+            let place = match mutation {
                 0..4 => 1 + place % 14,
                 _ => place % words.len(),
             };
-            match way % 4 {
+            match mutation % 4 {
                 0 => words[place] = word,
                 _ => words[place] ^= 1 << bit % if place < 4 { 24 } else { 64 },
             }

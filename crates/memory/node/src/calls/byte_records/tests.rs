@@ -5,9 +5,9 @@ fn put<'a>(records: &ByteTableRecords, key: &'a [u8], value: &[u8]) -> Change<'a
     Change {
         key,
         condition: Condition::Always,
-        value: Some(OfferedValue::new(value, records.room())),
+        value: Some(OfferedValue::new(value, records.memory_limit())),
         wants_previous: false,
-        room_bytes: 100,
+        capacity_bytes: 100,
     }
 }
 
@@ -17,7 +17,7 @@ fn delete(key: &[u8]) -> Change<'_> {
         condition: Condition::Always,
         value: None,
         wants_previous: true,
-        room_bytes: 100,
+        capacity_bytes: 100,
     }
 }
 
@@ -28,9 +28,9 @@ fn find(records: &ByteTableRecords, key: &[u8]) -> Option<Vec<u8>> {
 }
 
 fn records_with(size_bytes_max: u64) -> (Arc<MemoryLimit>, ByteTableRecords) {
-    let room = Arc::new(MemoryLimit::new(size_bytes_max));
-    let records = ByteTableRecords::new(Arc::clone(&room));
-    (room, records)
+    let memory_limit = Arc::new(MemoryLimit::new(size_bytes_max));
+    let records = ByteTableRecords::new(Arc::clone(&memory_limit));
+    (memory_limit, records)
 }
 
 /// Promise: threads that change the same keys, by compare-and-swap and by writes of which only one
@@ -39,7 +39,7 @@ fn records_with(size_bytes_max: u64) -> (Arc<MemoryLimit>, ByteTableRecords) {
 fn threads_lose_nothing() {
     const THREAD_COUNT: u64 = 4;
     const TURN_COUNT: u64 = 5_000;
-    let (room, records) = records_with(1 << 20);
+    let (memory_limit, records) = records_with(1 << 20);
     let won = AtomicU64::new(0);
     std::thread::scope(|scope| {
         for thread in 0..THREAD_COUNT {
@@ -71,9 +71,9 @@ fn threads_lose_nothing() {
         })
         .sum();
     assert_eq!(sum, THREAD_COUNT * TURN_COUNT);
-    assert_eq!(room.size_bytes(), 3 * (1 + 8 + RECORD_SIZE_BYTES));
+    assert_eq!(memory_limit.size_bytes(), 3 * (1 + 8 + RECORD_SIZE_BYTES));
     drop(records);
-    assert_eq!(room.size_bytes(), 0);
+    assert_eq!(memory_limit.size_bytes(), 0);
 }
 
 fn add_one(records: &ByteTableRecords, key: &[u8]) {
@@ -95,13 +95,13 @@ fn add_one(records: &ByteTableRecords, key: &[u8]) {
 /// Promise: a replacing value takes over the share of the replaced one, unless a holder keeps that.
 /// A held value counts until it is released. A refused write changes nothing.
 #[test]
-fn room_is_that_of_who_holds_it() {
+fn every_holder_of_a_value_counts() {
     let one = 1 + 1_000 + RECORD_SIZE_BYTES;
-    let (room, records) = records_with(one + 500);
+    let (memory_limit, records) = records_with(one + 500);
     records
         .change(put(&records, b"a", &[1; 1_000]))
         .expect("room");
-    assert_eq!(room.size_bytes(), one);
+    assert_eq!(memory_limit.size_bytes(), one);
     records
         .change(put(&records, b"a", &[2; 1_000]))
         .expect("in its place");
@@ -112,25 +112,25 @@ fn room_is_that_of_who_holds_it() {
         wants_previous: true,
         ..put(&records, b"a", &[3; 1_000])
     };
-    let told = records.change(telling);
-    assert!(matches!(told, Err(Failure::Full)), "both would be kept");
+    let outcome = records.change(telling);
+    assert!(matches!(outcome, Err(Failure::Full)), "both would be kept");
     let telling = Change {
         wants_previous: true,
-        room_bytes: 1_100,
+        capacity_bytes: 1_100,
         ..put(&records, b"a", &[3; 1_000])
     };
-    let told = records.change(telling).expect("it goes with the reply");
-    drop(told);
-    assert_eq!(room.size_bytes(), one);
+    let outcome = records.change(telling).expect("it goes with the reply");
+    drop(outcome);
+    assert_eq!(memory_limit.size_bytes(), one);
     let held = records.find(&[b"a"], &mut Packing::new(1 << 20));
     let refused = records.change(put(&records, b"a", &[3; 1_000]));
     assert!(matches!(refused, Err(Failure::Full)), "it is held");
     let deleted = records.change(delete(b"a")).expect("it needs no room");
     assert!(deleted.is_done && deleted.was_present);
     drop(deleted);
-    assert_eq!(room.size_bytes(), one, "it is held");
+    assert_eq!(memory_limit.size_bytes(), one, "it is held");
     drop(held);
-    assert_eq!(room.size_bytes(), 0);
+    assert_eq!(memory_limit.size_bytes(), 0);
 }
 
 /// Promise: a scan returns the records of its range in its order, from either end, as many as
@@ -142,7 +142,7 @@ fn scans_are_of_their_range() {
         let value = vec![key; usize::from(key) * 10];
         records.change(put(&records, &[key], &value)).expect("room");
     }
-    let scan = |start: u8, end: Option<u8>, descends: bool, limit: u32, room_bytes: usize| {
+    let scan = |start: u8, end: Option<u8>, descends: bool, limit: u32, capacity_bytes: usize| {
         let end = end.map(|end| [end]);
         let range = ByteRange {
             start: &[start],
@@ -151,7 +151,7 @@ fn scans_are_of_their_range() {
             of_keys: false,
             limit,
         };
-        let scanned = records.scan(&range, &mut Packing::new(room_bytes));
+        let scanned = records.scan(&range, &mut Packing::new(capacity_bytes));
         let keys: Vec<u8> = scanned.records.iter().map(|(key, _)| key[0]).collect();
         (keys, scanned.is_end)
     };

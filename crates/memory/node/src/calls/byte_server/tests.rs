@@ -7,8 +7,8 @@ fn owner(number: u16) -> OwnerWord {
     OwnerWord::new(session, Incarnation::new(1))
 }
 
-fn room(number: u64, size_bytes: usize) -> ReplyRoom {
-    ReplyRoom {
+fn capacity(number: u64, size_bytes: usize) -> ReplyCapacity {
+    ReplyCapacity {
         number,
         size_bytes: size_bytes as u32,
     }
@@ -29,7 +29,7 @@ fn put<'a>(key: &'a [u8], value: SentValue<'a>) -> ByteRequest<'a> {
     };
     ByteRequest::Change {
         change,
-        room: room(0, 16),
+        capacity: capacity(0, 16),
     }
 }
 
@@ -49,7 +49,7 @@ fn what_was_found_is_read_to_its_end() {
     );
     let get = ByteRequest::Get {
         keys: vec![b"k", b"k"],
-        room: room(7, 500),
+        capacity: capacity(7, 500),
     };
     tables.execute(&table, session, get, &mut bytes);
     let mut read = match ByteReply::decode(&bytes) {
@@ -71,7 +71,7 @@ fn what_was_found_is_read_to_its_end() {
     while read.len() < 1_000 {
         let request = ByteRequest::Read {
             offset: read.len() as u32,
-            room: room(7, 300),
+            capacity: capacity(7, 300),
         };
         tables.execute(&table, session, request, &mut bytes);
         assert!(bytes.len() <= 300);
@@ -83,7 +83,7 @@ fn what_was_found_is_read_to_its_end() {
     assert_eq!(read, value);
     let again = ByteRequest::Read {
         offset: 500,
-        room: room(7, 300),
+        capacity: capacity(7, 300),
     };
     tables.execute(&table, session, again, &mut bytes);
     assert_eq!(
@@ -111,7 +111,7 @@ fn what_was_not_begun_is_refused() {
         put(b"k", SentValue::Staged(7)),
         ByteRequest::Read {
             offset: 0,
-            room: room(7, 100),
+            capacity: capacity(7, 100),
         },
         ByteRequest::Stage {
             number: 7,
@@ -143,7 +143,7 @@ fn what_was_not_begun_is_refused() {
 /// Promise: no reply is longer than requested, unless a single key is, however long values and keys
 /// are. A reply with space for nothing still makes progress.
 #[test]
-fn replies_have_room() {
+fn replies_have_space() {
     let (tables, table) = tables();
     let session = owner(1);
     let mut bytes = Vec::new();
@@ -152,7 +152,7 @@ fn replies_have_room() {
         let request = put(&key, SentValue::Here(&value));
         tables.execute(&table, session, request, &mut bytes);
     }
-    for room_bytes in [0, 16, 100, 5_000, MESSAGE_SIZE_BYTES_MAX] {
+    for capacity_bytes in [0, 16, 100, 5_000, MESSAGE_SIZE_BYTES_MAX] {
         for (of_keys, descends) in [(false, false), (true, false), (false, true)] {
             let (mut count, mut last) = (0, Vec::new());
             loop {
@@ -165,14 +165,14 @@ fn replies_have_room() {
                 };
                 let request = ByteRequest::Scan {
                     range,
-                    room: room(9, room_bytes),
+                    capacity: capacity(9, capacity_bytes),
                 };
                 tables.execute(&table, session, request, &mut bytes);
                 let Ok(ByteReply::Records { records, is_end }) = ByteReply::decode(&bytes) else {
                     panic!("no records");
                 };
                 let least = records.first().map_or(16, |(key, _)| key.len() + 40);
-                assert!(bytes.len() <= room_bytes.max(least), "{room_bytes}");
+                assert!(bytes.len() <= capacity_bytes.max(least), "{capacity_bytes}");
                 assert!(is_end || !records.is_empty());
                 count += records.len();
                 if is_end {
@@ -183,7 +183,7 @@ fn replies_have_room() {
                     last.push(0);
                 }
             }
-            assert_eq!(count, 40, "{room_bytes}");
+            assert_eq!(count, 40, "{capacity_bytes}");
         }
     }
 }

@@ -2,7 +2,7 @@ use super::*;
 use farleaf_base::{Incarnation, SessionId};
 use farleaf_executor::block_on;
 use farleaf_fabric::mapped::{MappedEndpoint, MappedMemory};
-use farleaf_index::rpc::bytes::{ByteChange, ByteCondition, ReplyRoom, RequestHead, SentValue};
+use farleaf_index::rpc::bytes::{ByteChange, ByteCondition, ReplyCapacity, RequestHead, SentValue};
 use farleaf_index::rpc::{BadWords, Change};
 use farleaf_pool::catalog::TableRecord;
 
@@ -76,8 +76,9 @@ impl Scene {
         let worker = Worker::new(NoSessions, self.layout.clone(), tables);
         let session = SessionId::new(1).expect("a number");
         let session = OwnerWord::new(session, Incarnation::new(1));
-        let way = (&self.endpoint, &self.layout);
-        let served = self.server.serve(way, &worker, session, request);
+        let served = self
+            .server
+            .serve(&self.endpoint, &self.layout, &worker, session, request);
         block_on(served, || 0)
     }
 
@@ -107,11 +108,11 @@ fn put<'a>(key: &'a [u8], value: &'a [u8]) -> ByteRequest<'a> {
         value: Some(SentValue::Here(value)),
         wants_previous: false,
     };
-    let room = ReplyRoom {
+    let capacity = ReplyCapacity {
         number: 1,
         size_bytes: 16,
     };
-    ByteRequest::Change { change, room }
+    ByteRequest::Change { change, capacity }
 }
 
 /// Promise: a request about words to a table of byte strings, the reverse, and a request to a table
@@ -130,21 +131,25 @@ fn tables_of_another_kind_are_told() {
             &WordRequest::Count,
             &WordRequest::LoadDrop { load: 1 },
         ] {
-            let told = scene.ask(STRINGS, request);
-            assert_eq!(told, WordReply::Failed(Failure::OfOtherKind), "{request:?}");
-            let told = scene.ask(PAGES, request);
-            assert_eq!(told, WordReply::Failed(Failure::OfLeaves));
-            let told = scene.ask(TableId(9), request);
-            assert_eq!(told, WordReply::Failed(Failure::Dropped));
+            let reply = scene.ask(STRINGS, request);
+            assert_eq!(
+                reply,
+                WordReply::Failed(Failure::OfOtherKind),
+                "{request:?}"
+            );
+            let reply = scene.ask(PAGES, request);
+            assert_eq!(reply, WordReply::Failed(Failure::OfLeaves));
+            let reply = scene.ask(TableId(9), request);
+            assert_eq!(reply, WordReply::Failed(Failure::Dropped));
         }
         scene.ask(WORDS, &put_words);
         for request in [put(b"key", b"value"), ByteRequest::Forget { number: 1 }] {
-            let told = scene.ask_bytes(WORDS, &request);
-            assert_eq!(ByteReply::decode(&told), failed(Failure::OfOtherKind));
-            let told = scene.ask_bytes(PAGES, &request);
-            assert_eq!(ByteReply::decode(&told), failed(Failure::OfLeaves));
-            let told = scene.ask_bytes(TableId(9), &request);
-            assert_eq!(ByteReply::decode(&told), failed(Failure::Dropped));
+            let reply = scene.ask_bytes(WORDS, &request);
+            assert_eq!(ByteReply::decode(&reply), failed(Failure::OfOtherKind));
+            let reply = scene.ask_bytes(PAGES, &request);
+            assert_eq!(ByteReply::decode(&reply), failed(Failure::OfLeaves));
+            let reply = scene.ask_bytes(TableId(9), &request);
+            assert_eq!(ByteReply::decode(&reply), failed(Failure::Dropped));
         }
         scene.ask_bytes(STRINGS, &put(b"key", b"value"));
         let count = scene.ask_bytes(STRINGS, &ByteRequest::Count);
@@ -178,7 +183,7 @@ fn what_is_no_request_is_refused() {
 #[test]
 fn dropped_operations_leave_no_room_taken() {
     let scene = Scene::new();
-    let size_bytes = || scene.server.room.size_bytes();
+    let size_bytes = || scene.server.memory_limit.size_bytes();
     let stage = |number| ByteRequest::Stage {
         number,
         offset: 0,
@@ -208,7 +213,7 @@ fn dropped_operations_leave_no_room_taken() {
     let taken_bytes = size_bytes();
     let get = |number| ByteRequest::Get {
         keys: vec![b"key"],
-        room: ReplyRoom {
+        capacity: ReplyCapacity {
             number,
             size_bytes: 100,
         },

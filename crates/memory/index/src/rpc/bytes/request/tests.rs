@@ -31,13 +31,13 @@ impl OwnSent {
 }
 
 impl OwnedRequest {
-    fn request(&self, number: u64, room: u32) -> ByteRequest<'_> {
-        let size_bytes = room;
-        let room = ReplyRoom { number, size_bytes };
+    fn request(&self, number: u64, capacity: u32) -> ByteRequest<'_> {
+        let size_bytes = capacity;
+        let capacity = ReplyCapacity { number, size_bytes };
         match self {
             Self::Get(keys) => ByteRequest::Get {
                 keys: keys.iter().map(Vec::as_slice).collect(),
-                room,
+                capacity,
             },
             Self::Change(key, condition, value, expected, wants_previous) => {
                 let condition = match condition {
@@ -52,7 +52,7 @@ impl OwnedRequest {
                     value: value.as_ref().map(OwnSent::sent),
                     wants_previous: *wants_previous,
                 };
-                ByteRequest::Change { change, room }
+                ByteRequest::Change { change, capacity }
             }
             Self::Scan(start, end, descends, of_keys, limit) => {
                 let range = ByteRange {
@@ -62,12 +62,12 @@ impl OwnedRequest {
                     of_keys: *of_keys,
                     limit: *limit,
                 };
-                ByteRequest::Scan { range, room }
+                ByteRequest::Scan { range, capacity }
             }
             Self::Count => ByteRequest::Count,
             Self::Read(offset) => ByteRequest::Read {
                 offset: *offset,
-                room,
+                capacity,
             },
             Self::Stage(offset, part, rest) => ByteRequest::Stage {
                 number,
@@ -146,7 +146,7 @@ fn bytes_are_golden() {
         value: Some(SentValue::Staged(7)),
         wants_previous: true,
     };
-    let room = ReplyRoom {
+    let capacity = ReplyCapacity {
         number: 5,
         size_bytes: 100,
     };
@@ -155,7 +155,7 @@ fn bytes_are_golden() {
         table: TableId(9),
         lowest_open: 4,
     };
-    ByteRequest::Change { change, room }.encode(head, &mut bytes);
+    ByteRequest::Change { change, capacity }.encode(head, &mut bytes);
     let key = 0x0079_656B;
     let expected = [0x3837_3635_3433_3231, 0x39];
     let words = [
@@ -181,32 +181,32 @@ fn bytes_are_golden() {
 /// Checks that requests that are too long, too short or of another version are rejected.
 #[test]
 fn what_is_no_request_is_refused() {
-    let room = 100_u64;
+    let capacity = 100_u64;
     let long = bytes_of(&[1; MESSAGE_SIZE_BYTES_MAX / 8 + 1]);
     assert!(ByteRequest::decode(&long).is_err(), "too long");
     assert!(ByteRequest::decode(&[35, 0, 0]).is_err(), "no whole words");
-    let too_long_key = [&[GET, 0, 1, 1 << 32 | room, 4097][..], &[1; 513]].concat();
+    let too_long_key = [&[GET, 0, 1, 1 << 32 | capacity, 4097][..], &[1; 513]].concat();
     for words in [
         &[][..],
         &[31],
         &[41],
         &[41, 0],
         &[COUNT],
-        &[GET, 0, 1, room],
-        &[GET, 0, 1, 1 << 32 | room],
+        &[GET, 0, 1, capacity],
+        &[GET, 0, 1, 1 << 32 | capacity],
         &[GET, 0, 1, u64::from(u32::MAX) << 32, 0],
         &[GET, 0, 1, pair(MESSAGE_SIZE_BYTES_MAX as u32 + 1, 1), 0],
-        &[GET, 0, 1, 1 << 32 | room, 1, 0x100],
-        &[GET | 1 << 8, 0, 1, 1 << 32 | room, 0],
+        &[GET, 0, 1, 1 << 32 | capacity, 1, 0x100],
+        &[GET | 1 << 8, 0, 1, 1 << 32 | capacity, 0],
         &too_long_key,
-        &[CHANGE | 1 << 13, 0, 1, room, 0],
-        &[CHANGE | HAS_EXPECTED, 0, 1, room, 0, 0],
-        &[CHANGE | HAS_VALUE, 0, 1, room, 0],
-        &[CHANGE | HAS_VALUE, 0, 1, room, 0, STAGED],
-        &[CHANGE | HAS_VALUE, 0, 1, room, 0, STAGED | 1, 1],
-        &[CHANGE, 0, 1, 1 << 32 | room, 0],
-        &[SCAN | HAS_END, 0, 1, room, 0],
-        &[SCAN, 0, 1, room, 4098],
+        &[CHANGE | 1 << 13, 0, 1, capacity, 0],
+        &[CHANGE | HAS_EXPECTED, 0, 1, capacity, 0, 0],
+        &[CHANGE | HAS_VALUE, 0, 1, capacity, 0],
+        &[CHANGE | HAS_VALUE, 0, 1, capacity, 0, STAGED],
+        &[CHANGE | HAS_VALUE, 0, 1, capacity, 0, STAGED | 1, 1],
+        &[CHANGE, 0, 1, 1 << 32 | capacity, 0],
+        &[SCAN | HAS_END, 0, 1, capacity, 0],
+        &[SCAN, 0, 1, capacity, 4098],
         &[COUNT, 0, 1],
         &[STAGE, 0, 1, 1 << 32, 0],
         &[STAGE, 0, 1, 1 << 32, 2, 5],
@@ -231,11 +231,11 @@ proptest! {
         own in requests(),
         (table, lowest_open) in any::<(u32, u64)>(),
         number: u64,
-        room in 0..=MESSAGE_SIZE_BYTES_MAX as u32,
+        capacity in 0..=MESSAGE_SIZE_BYTES_MAX as u32,
     ) {
         let table = TableId(table);
         let head = RequestHead { table, lowest_open };
-        let request = own.request(number, room);
+        let request = own.request(number, capacity);
         let mut bytes = Vec::new();
         request.encode(head, &mut bytes);
         prop_assert!(ByteRequest::is_one(&bytes));
