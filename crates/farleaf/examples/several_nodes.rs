@@ -72,7 +72,7 @@ fn run(address: &str, records: u64, time: Duration) -> Result<u64, Error> {
     std::thread::scope(|scope| {
         let work = |thread| {
             let (pool, met) = (&pool, &met);
-            scope.spawn(move || work(pool, (thread, records), until, met))
+            scope.spawn(move || work(pool, thread, records, until, met))
         };
         let threads: Vec<_> = (0..THREAD_COUNT).map(work).collect();
         threads.into_iter().try_for_each(|thread| {
@@ -118,7 +118,8 @@ fn check_all(table: &Table, records: u64, met: &WorkCounts) -> Result<(), Error>
 
 fn work(
     pool: &Pool,
-    (thread, records): (u64, u64),
+    thread: u64,
+    records: u64,
     until: Instant,
     met: &WorkCounts,
 ) -> Result<(), Error> {
@@ -129,7 +130,7 @@ fn work(
         random = random * 48_271 % 2_147_483_647;
         let number = random * 131 % records;
         let own = key(number) + 1 + thread;
-        let begun = Instant::now();
+        let started_at = Instant::now();
         let (counter, outcome) = if random.is_multiple_of(4) {
             let put = table.put(own, random);
             (
@@ -140,7 +141,7 @@ fn work(
             let found = table.get(key(number));
             (&met.get_count, found.map(|found| found == Some(number)))
         };
-        let spent = begun.elapsed().as_nanos() as u64;
+        let spent = started_at.elapsed().as_nanos() as u64;
         met.worst_ns.fetch_max(spent, Ordering::Relaxed);
         let counter = match outcome {
             Ok(true) => counter,

@@ -53,7 +53,7 @@ pub(crate) struct Operation<'a, H: SessionHost> {
     table: &'a AsyncTable<H>,
     pub(crate) batch: Box<Batch>,
     pub(crate) index: Index<'a, H::Endpoint>,
-    _begun: OperationGuard<'a>,
+    _guard: OperationGuard<'a>,
 }
 
 impl<H: SessionHost> Operation<'_, H> {
@@ -97,7 +97,7 @@ impl<H: SessionHost> AsyncTable<H> {
             IndexError::Outdated => Box::pin(async {
                 // The failed operation's note of its sequence number is gone, so another one is
                 // needed.
-                let _begun = self.session.begin_on_slow_path(&self.state).await?;
+                let _guard = self.session.begin_on_slow_path(&self.state).await?;
                 self.session.refresh(&self.state).await
             }),
             other => {
@@ -114,21 +114,21 @@ impl<H: SessionHost> AsyncTable<H> {
     )]
     #[inline(always)]
     pub(crate) async fn begin(&self) -> Result<Operation<'_, H>, Error> {
-        let begun = match self.session.begin_at_once(&self.state) {
-            Some(begun) => begun,
+        let guard = match self.session.begin_at_once(&self.state) {
+            Some(guard) => guard,
             None => self.session.begin_on_slow_path(&self.state).await?,
         };
-        Ok(self.operation(begun))
+        Ok(self.operation(guard))
     }
 
     #[expect(clippy::inline_always, reason = "as for `begin`")]
     #[inline(always)]
-    pub(crate) fn operation<'a>(&'a self, begun: OperationGuard<'a>) -> Operation<'a, H> {
+    pub(crate) fn operation<'a>(&'a self, guard: OperationGuard<'a>) -> Operation<'a, H> {
         Operation {
             table: self,
             batch: self.session.take_batch(),
             index: self.index(),
-            _begun: begun,
+            _guard: guard,
         }
     }
 
@@ -186,7 +186,8 @@ impl<H: SessionHost> AsyncTable<H> {
     pub async fn put(&self, key: u64, value: u64) -> Result<Option<u64>, Error> {
         self.modify(
             OperationKind::Put,
-            (key, || Change::Put(value)),
+            key,
+            || Change::Put(value),
             |previous| (Decision::Set(value), previous),
         )
         .await
@@ -199,7 +200,8 @@ impl<H: SessionHost> AsyncTable<H> {
     pub async fn insert(&self, key: u64, value: u64) -> Result<Insertion, Error> {
         self.modify(
             OperationKind::Insert,
-            (key, || Change::Insert(value)),
+            key,
+            || Change::Insert(value),
             |previous| match previous {
                 None => (Decision::Set(value), Insertion::Inserted),
                 Some(found) => (Decision::Keep, Insertion::AlreadyPresent(found)),
@@ -216,7 +218,8 @@ impl<H: SessionHost> AsyncTable<H> {
     pub async fn update(&self, key: u64, value: u64) -> Result<Update, Error> {
         self.modify(
             OperationKind::Update,
-            (key, || Change::Update(value)),
+            key,
+            || Change::Update(value),
             |previous| match previous {
                 Some(found) => (Decision::Set(value), Update::Updated(found)),
                 None => (Decision::Keep, Update::Absent),
@@ -232,7 +235,8 @@ impl<H: SessionHost> AsyncTable<H> {
     pub async fn delete(&self, key: u64) -> Result<Option<u64>, Error> {
         self.modify(
             OperationKind::Delete,
-            (key, || Change::Delete),
+            key,
+            || Change::Delete,
             |previous| (Decision::Remove, previous),
         )
         .await
@@ -251,7 +255,7 @@ impl<H: SessionHost> AsyncTable<H> {
     ) -> Result<Swap, Error> {
         let decision = new.map_or(Decision::Remove, Decision::Set);
         let change = || Change::CompareSwap { expected, new };
-        self.modify(OperationKind::CompareSwap, (key, change), |found| {
+        self.modify(OperationKind::CompareSwap, key, change, |found| {
             if found == expected {
                 (decision, Swap::Swapped)
             } else {
@@ -265,13 +269,14 @@ impl<H: SessionHost> AsyncTable<H> {
     async fn modify<R>(
         &self,
         kind: OperationKind,
-        (key, change): (u64, impl Fn() -> Change),
+        key: u64,
+        change: impl Fn() -> Change,
         mut decide: impl FnMut(Option<u64>) -> (Decision, R),
     ) -> Result<R, Error> {
         loop {
             // Not `begin`, which would cost every operation a hundred instructions.
-            let begun = match self.session.begin_at_once(&self.state) {
-                Some(begun) => begun,
+            let guard = match self.session.begin_at_once(&self.state) {
+                Some(guard) => guard,
                 None if self.is_remote() || self.has_node_writes() => {
                     // The node has made the same decision on the value that it found.
                     let found = self.change_remote(kind, key, change()).await?;
@@ -279,7 +284,7 @@ impl<H: SessionHost> AsyncTable<H> {
                 }
                 None => self.session.begin_on_slow_path(&self.state).await?,
             };
-            let mut operation = self.operation(begun);
+            let mut operation = self.operation(guard);
             let result = operation
                 .index
                 .modify(&mut operation.batch, key, &mut decide)
@@ -321,8 +326,8 @@ impl<H: SessionHost> AsyncTable<H> {
             // An attempt that failed may have added some.
             let wanted = end.saturating_sub(records.len());
             // Not `begin`, which would cost every operation a hundred instructions.
-            let begun = match self.session.begin_at_once(&self.state) {
-                Some(begun) => begun,
+            let guard = match self.session.begin_at_once(&self.state) {
+                Some(guard) => guard,
                 None if self.is_remote() => {
                     return self.scan_remote(cursor, wanted, records).await;
                 }
@@ -331,7 +336,7 @@ impl<H: SessionHost> AsyncTable<H> {
                 }
                 None => self.session.begin_on_slow_path(&self.state).await?,
             };
-            let mut operation = self.operation(begun);
+            let mut operation = self.operation(guard);
             let (index, batch) = (&operation.index, &mut *operation.batch);
             let done = cursor.read(index, batch, wanted, records).await;
             match operation.finish(OperationKind::Scan, done) {
@@ -403,7 +408,7 @@ impl<H: SessionHost> AsyncTable<H> {
             return self.load_remote(records.into_iter(), progress).await;
         }
         let (session, state) = (&self.session, &self.state);
-        let begun = session.begin_on_slow_path(state).await?;
+        let guard = session.begin_on_slow_path(state).await?;
         session.check_live(state).await?;
         session.chunk_owner_count.update(|count| count + 1);
         let plan = state.info.options.load_plan();
@@ -421,7 +426,7 @@ impl<H: SessionHost> AsyncTable<H> {
             Ok(_) => session.refresh(state).await,
             Err(_) => Ok(()),
         };
-        drop(begun);
+        drop(guard);
         refreshed?;
         let summary = loaded?;
         // Loads take long. If the table was dropped meanwhile, the records are in memory that no

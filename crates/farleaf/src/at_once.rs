@@ -32,7 +32,7 @@ pub(crate) enum MultiGetAttempt<'a> {
 impl<H: SessionHost> AsyncTable<H> {
     #[inline]
     pub(crate) fn get_at_once(&self, key: u64) -> GetAttempt<'_> {
-        let Some(begun) = self.session.begin_briefly(&self.state) else {
+        let Some(guard) = self.session.begin_briefly(&self.state) else {
             return GetAttempt::Unfinished(RemainingRead::All);
         };
         let index = self.index();
@@ -43,7 +43,7 @@ impl<H: SessionHost> AsyncTable<H> {
                 GetAttempt::Done(value)
             }
             GetAtOnce::MissedLeaf(elsewhere) => {
-                GetAttempt::Unfinished(RemainingRead::MissedLeaf(begun.keep(), elsewhere))
+                GetAttempt::Unfinished(RemainingRead::MissedLeaf(guard.keep(), elsewhere))
             }
             GetAtOnce::Unable => GetAttempt::Unfinished(RemainingRead::All),
         }
@@ -61,8 +61,8 @@ impl<H: SessionHost> AsyncTable<H> {
         if self.has_node_writes() {
             return self.get_by_models(key, rest).await;
         }
-        if let RemainingRead::MissedLeaf(begun, elsewhere) = rest {
-            let mut operation = self.operation(begun);
+        if let RemainingRead::MissedLeaf(guard, elsewhere) = rest {
+            let mut operation = self.operation(guard);
             let batch = &mut operation.batch;
             let value = operation.index.continue_get(batch, key, elsewhere).await;
             match operation.finish(OperationKind::Get, value) {
@@ -86,7 +86,7 @@ impl<H: SessionHost> AsyncTable<H> {
         keys: &[u64],
         values: &mut Vec<Option<u64>>,
     ) -> MultiGetAttempt<'_> {
-        let Some(begun) = self.session.begin_briefly(&self.state) else {
+        let Some(guard) = self.session.begin_briefly(&self.state) else {
             return MultiGetAttempt::Unfinished(RemainingRead::All);
         };
         let index = self.index();
@@ -97,7 +97,7 @@ impl<H: SessionHost> AsyncTable<H> {
                 MultiGetAttempt::Done
             }
             MultiGetAtOnce::Read(elsewhere) => {
-                MultiGetAttempt::Unfinished(RemainingRead::MissedLeaf(begun.keep(), elsewhere))
+                MultiGetAttempt::Unfinished(RemainingRead::MissedLeaf(guard.keep(), elsewhere))
             }
             MultiGetAtOnce::Unable => MultiGetAttempt::Unfinished(RemainingRead::All),
         }
@@ -116,8 +116,8 @@ impl<H: SessionHost> AsyncTable<H> {
         if self.has_node_writes() {
             return self.multi_get_by_models(keys, values).await;
         }
-        if let RemainingRead::MissedLeaf(begun, elsewhere) = rest {
-            let mut operation = self.operation(begun);
+        if let RemainingRead::MissedLeaf(guard, elsewhere) = rest {
+            let mut operation = self.operation(guard);
             let batch = &mut operation.batch;
             let index = operation.index;
             let done = index.continue_multi_get(batch, keys, values, &elsewhere);
@@ -190,7 +190,7 @@ mod tests {
     }
 
     /// Returns keys in no order: loaded ones, ones written since, and absent ones.
-    fn asked() -> Vec<u64> {
+    fn sample_keys() -> Vec<u64> {
         let all = LOADED_COUNT * KEY_DISTANCE;
         (0..12_000_u64)
             .map(|index| {
@@ -220,7 +220,7 @@ mod tests {
                 };
                 let open = || (stale(&pool, "t"), stale(&pool, "t"));
                 let ((one, table), (other, ordinary)) = split_after(&pool, &options, open);
-                for key in asked() {
+                for key in sample_keys() {
                     let found = table.get(key).expect("a get");
                     let rest = ordinary.asynchronous().get_rest(key, RemainingRead::All);
                     assert_eq!(other.block_on(rest).expect("a get"), found, "{key}");
@@ -246,11 +246,11 @@ mod tests {
             let options = TableOptions::default();
             let ((one, table), (other, ordinary)) = split_after(&pool, &options, open);
             let (mut found, mut expected) = (Vec::new(), Vec::new());
-            let asked = asked();
+            let keys_read = sample_keys();
             let sizes = [0, 1, 2, 15, 16, 17, 1023, 1024].into_iter().cycle();
             let mut from = 0;
             for size in sizes.take(40) {
-                let keys = &asked[from..(from + size).min(asked.len())];
+                let keys = &keys_read[from..(from + size).min(keys_read.len())];
                 from += keys.len();
                 table.multi_get_into(keys, &mut found).expect("values");
                 let rest = ordinary.asynchronous();
@@ -274,13 +274,13 @@ mod tests {
         let (_session, table) = split_after(&pool, &TableOptions::default(), open);
         let table = table.asynchronous();
         let (mut done_count, mut unfinished_count) = (0, 0);
-        for key in asked() {
+        for key in sample_keys() {
             match table.get_at_once(key) {
                 GetAttempt::Done(_) => done_count += 1,
-                GetAttempt::Unfinished(RemainingRead::MissedLeaf(begun, _)) => {
+                GetAttempt::Unfinished(RemainingRead::MissedLeaf(guard, _)) => {
                     unfinished_count += 1;
                     assert_eq!(noted(table), Some(SequenceNumber(0)));
-                    drop(begun);
+                    drop(guard);
                 }
                 GetAttempt::Unfinished(RemainingRead::All) => {
                     panic!("nothing has changed in the pool")
@@ -300,9 +300,9 @@ mod tests {
         let (session, table) = split_after(&pool, &TableOptions::default(), open);
         let shared = table.asynchronous();
         let operation = session.block_on(shared.begin()).expect("nothing to follow");
-        let asked = asked();
-        for (index, key) in asked.iter().enumerate() {
-            if index == asked.len() / 2 {
+        let keys_read = sample_keys();
+        for (index, key) in keys_read.iter().enumerate() {
+            if index == keys_read.len() / 2 {
                 drop_another_table(&pool);
             }
             table.get(*key).expect("a get");

@@ -132,28 +132,28 @@ impl UnfinishedOperations {
         if is_alone {
             self.note.set_oldest(followed);
         }
-        let begun = BriefOperationGuard {
+        let guard = BriefOperationGuard {
             unfinished: self,
             is_alone,
         };
-        (self.process.sequence_after_note() == followed).then_some(begun)
+        (self.process.sequence_after_note() == followed).then_some(guard)
     }
 
-    /// Records that the session has caught up to a number, as part of the operation `begun`.
+    /// Records that the session has caught up to a number, as part of the operation `guard`.
     /// Earlier operations keep their number.
     pub(crate) fn follow<'a>(
         &'a self,
-        begun: OperationGuard<'a>,
+        guard: OperationGuard<'a>,
         sequence: SequenceNumber,
     ) -> OperationGuard<'a> {
         if self.older_count.get() > 0 || sequence <= self.followed.get() {
-            return begun;
+            return guard;
         }
         let rest = self.current_count.get() - 1;
         self.older_count.set(rest);
         self.followed.set(sequence);
         self.current_count.set(1);
-        core::mem::forget(begun);
+        core::mem::forget(guard);
         if rest == 0 {
             self.note.set_oldest(sequence);
         }
@@ -210,9 +210,9 @@ mod tests {
 
     /// Begins an operation that has to catch up, and catches up.
     fn begin_and_follow(session: &UnfinishedOperations) -> OperationGuard<'_> {
-        let (begun, behind) = session.begin();
+        let (guard, behind) = session.begin();
         let sequence = behind.expect("the process has seen another number");
-        session.follow(begun, sequence)
+        session.follow(guard, sequence)
     }
 
     /// Promise: a session has a note from the begin of its first operation to the end of its last
@@ -252,11 +252,11 @@ mod tests {
     #[test]
     fn a_brief_operation_that_is_kept_is_noted_until_it_ends() {
         let session = session();
-        let kept = session.begin_briefly().expect("nothing to follow").keep();
+        let operation = session.begin_briefly().expect("nothing to follow").keep();
         assert_eq!(noted(&session), Some(number(0)));
         let (other, _) = session.begin();
         let another = session.begin_briefly().expect("nothing to follow").keep();
-        drop(kept);
+        drop(operation);
         drop(other);
         assert_eq!(noted(&session), Some(number(0)), "one is unfinished");
         drop(another);
@@ -272,7 +272,7 @@ mod tests {
         assert!(session.begin_briefly().is_none());
         assert_eq!(noted(&session), None, "it has not begun");
 
-        let (begun, behind) = session.begin();
+        let (guard, behind) = session.begin();
         assert_eq!(
             (noted(&session), behind),
             (Some(number(0)), Some(number(2)))
@@ -284,11 +284,11 @@ mod tests {
             "another one is unfinished"
         );
 
-        let begun = session.follow(begun, number(2));
+        let guard = session.follow(guard, number(2));
         assert_eq!(noted(&session), Some(number(2)));
         assert!(session.begin_briefly().is_some());
         assert_eq!(session.begin().1, None, "the session has followed");
-        drop(begun);
+        drop(guard);
         assert_eq!(noted(&session), None);
         let (next, _) = session.begin();
         assert_eq!(
@@ -305,9 +305,9 @@ mod tests {
     fn an_operation_that_gives_up_before_it_follows_leaves_nothing() {
         let session = session();
         session.process.see(number(1));
-        let (begun, behind) = session.begin();
+        let (guard, behind) = session.begin();
         assert!(behind.is_some());
-        drop(begun);
+        drop(guard);
         assert_eq!(noted(&session), None);
         assert_eq!(
             session.begin().1,
@@ -348,9 +348,9 @@ mod tests {
     #[test]
     fn a_broken_session_stays_noted() {
         let session = session();
-        let (begun, _) = session.begin();
+        let (guard, _) = session.begin();
         session.broken.set(true);
-        drop(begun);
+        drop(guard);
         assert_eq!(noted(&session), Some(number(0)));
         assert!(session.is_idle());
     }

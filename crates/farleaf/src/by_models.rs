@@ -54,15 +54,15 @@ impl<H: SessionHost> AsyncTable<H> {
             .exchange(batch, &request, LOOKUP_REPLY_SIZE_BYTES)
             .await?
         {
-            WordReply::LookUpReply(looked) => {
+            WordReply::LookUpReply(reply) => {
                 // Another call of this session may have fetched newer models meanwhile; then a
                 // sub-model of the older ones is useless.
-                let is_older = matches!(looked.news, ModelNews::SubModel { .. })
+                let is_older = matches!(reply.news, ModelNews::SubModel { .. })
                     && index.model_version_for(key).generation != known.generation;
                 if !is_older {
-                    self.cache_newer_models(batch, &looked.news).await?;
+                    self.cache_newer_models(batch, &reply.news).await?;
                 }
-                Ok(*looked)
+                Ok(*reply)
             }
             _ => Err(other_reply()),
         }
@@ -75,7 +75,7 @@ impl<H: SessionHost> AsyncTable<H> {
             ModelNews::Head(head) => {
                 // Checked because an invalid count would make this session allocate too much
                 // memory.
-                let block_count = layout.home().superblock.size_bytes / BLOCK_SIZE_BYTES;
+                let block_count = layout.main_node().superblock.size_bytes / BLOCK_SIZE_BYTES;
                 let is_inside = head.records.block() + head.block_count() <= block_count;
                 if layout.chunk_of(head.records.place()).is_none() || !is_inside {
                     return Err(ErrorKind::BadReply("models outside the pool's memory").into());
@@ -117,11 +117,11 @@ impl<H: SessionHost> AsyncTable<H> {
         rest: RemainingRead<'a, MissedLeaf>,
     ) -> SlowPathFuture<'a, Option<u64>> {
         Box::pin(async move {
-            let (begun, elsewhere) = match rest {
-                RemainingRead::MissedLeaf(begun, elsewhere) => (begun, Some(elsewhere)),
+            let (guard, elsewhere) = match rest {
+                RemainingRead::MissedLeaf(guard, elsewhere) => (guard, Some(elsewhere)),
                 RemainingRead::All => (self.session.begin_on_slow_path(&self.state).await?, None),
             };
-            let mut operation = self.operation(begun);
+            let mut operation = self.operation(guard);
             let (index, batch) = (operation.index, &mut *operation.batch);
             let read = match elsewhere {
                 Some(elsewhere) => index.continue_get(batch, key, elsewhere).await,
@@ -129,7 +129,7 @@ impl<H: SessionHost> AsyncTable<H> {
             };
             let value = match read {
                 Err(IndexError::FallBack { .. }) => {
-                    self.look_up(batch, key).await.map(|looked| looked.found)
+                    self.look_up(batch, key).await.map(|reply| reply.found)
                 }
                 read => read.map_err(|error| self.error(error)),
             };
@@ -146,8 +146,8 @@ impl<H: SessionHost> AsyncTable<H> {
         values: &'a mut Vec<Option<u64>>,
     ) -> SlowPathFuture<'a, ()> {
         Box::pin(async move {
-            let begun = self.session.begin_on_slow_path(&self.state).await?;
-            let mut operation = self.operation(begun);
+            let guard = self.session.begin_on_slow_path(&self.state).await?;
+            let mut operation = self.operation(guard);
             let mut part_values = Vec::new();
             let mut read = Ok(());
             values.clear();
@@ -197,8 +197,8 @@ impl<H: SessionHost> AsyncTable<H> {
         Box::pin(async move {
             let end = records.len().saturating_add(wanted);
             let mut lookups = LeafLookups::default();
-            let begun = self.session.begin_on_slow_path(&self.state).await?;
-            let mut operation = self.operation(begun);
+            let guard = self.session.begin_on_slow_path(&self.state).await?;
+            let mut operation = self.operation(guard);
             let batch = &mut *operation.batch;
             let scanned = loop {
                 let left = end.saturating_sub(records.len());

@@ -3,10 +3,10 @@
 use std::{fmt, io};
 
 use farleaf_base::NodeId;
-use farleaf_byte_index::{ByteIndexError, ByteLoadError};
 use farleaf_fabric::message::CallError;
 use farleaf_fabric::verbs::{VerbsConnectError, VerbsError};
 use farleaf_fabric::{BatchError, ControlError};
+use farleaf_index::strings::{ByteIndexError, ByteLoadError};
 use farleaf_index::{IndexError, LoadError};
 use farleaf_leaf::words::LeafError;
 use farleaf_node::NodeError;

@@ -66,10 +66,6 @@ pub use bytes::{
     TypedReverseScan, TypedScan, TypedTable,
 };
 pub use error::{Error, ErrorKind};
-pub use farleaf_byte_index::ByteLoadError;
-pub use farleaf_byte_index::PartCounts;
-pub use farleaf_byte_index::load::ByteLoadSummary;
-pub use farleaf_byte_index::operation::{Record, RecordBuffer};
 pub use farleaf_fabric::mapped::PageKind;
 pub use farleaf_fabric::tcp::{
     Rights, Secret, SecretError, TcpConnectOptions as ConnectOptions, TlsClient, TlsError,
@@ -79,6 +75,10 @@ pub use farleaf_fabric::{ControlError, Cost, KindCounters, OperationKind};
 pub use farleaf_index::load::LoadSummary;
 pub use farleaf_index::operation::{HintCounters, LeafReport, LostRange};
 pub use farleaf_index::partial::PartialCounts;
+pub use farleaf_index::strings::ByteLoadError;
+pub use farleaf_index::strings::PartCounts;
+pub use farleaf_index::strings::load::ByteLoadSummary;
+pub use farleaf_index::strings::operation::{Record, RecordBuffer};
 pub use farleaf_index::xstore::ModelCache;
 pub use farleaf_index::xstore::layer::UnknownModelCache;
 pub use farleaf_key as key;

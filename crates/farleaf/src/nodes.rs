@@ -17,11 +17,11 @@ use farleaf_pool::members::{Member, MemberState};
 
 /// Time between two queries of a node's state.
 const QUERY_PERIOD: Duration = Duration::from_millis(20);
-/// Number of replies to the home, after a connection to a node broke, that prove that the node is
-/// alive.
+/// Number of replies to the main node, after a connection to a node broke, that prove that the node
+/// is alive.
 const ANSWERED_COUNT_ALIVE: u64 = 2;
-/// Longest wait for the nodes' replies to the home when nodes are listed. The home probes each node
-/// ten times a second, so a live one replies in time even on a busy host.
+/// Longest wait for the nodes' replies to the main node when nodes are listed. The main node probes
+/// each node ten times a second, so a live one replies in time even on a busy host.
 const LISTING_TIME_MAX: Duration = Duration::from_secs(2);
 
 /// Clients that are logged in, by node.
@@ -30,22 +30,22 @@ type Clients = BTreeMap<NodeId, Arc<TcpClient>>;
 /// Connections of a process to the nodes of its pool.
 #[derive(Debug)]
 pub(crate) struct PoolNodes {
-    home: Arc<TcpClient>,
+    main_node: Arc<TcpClient>,
     layout: PoolLayout,
     options: TcpConnectOptions,
     clients: Mutex<Clients>,
-    /// Set when this process has lost the pool's home.
+    /// Set when this process has lost the pool's main node.
     is_given_up: AtomicBool,
 }
 
 impl PoolNodes {
     pub(crate) fn new(
-        home: Arc<TcpClient>,
+        main_node: Arc<TcpClient>,
         layout: PoolLayout,
         options: TcpConnectOptions,
     ) -> Self {
         Self {
-            home,
+            main_node,
             layout,
             options,
             clients: Mutex::default(),
@@ -57,7 +57,7 @@ impl PoolNodes {
     /// of a batch.
     fn refresh(&self) -> Result<(), String> {
         let endpoint = self
-            .home
+            .main_node
             .endpoint(None)
             .map_err(|error| error.to_string())?;
         let refreshed = self.layout.members().refresh(&endpoint, &self.layout);
@@ -65,7 +65,7 @@ impl PoolNodes {
         refreshed.map(|_| ()).map_err(|error| error.to_string())
     }
 
-    /// Makes all further requests fail at once. Without the home nothing tracks the pool's
+    /// Makes all further requests fail at once. Without the main node nothing tracks the pool's
     /// membership, so clients of the other nodes get an error.
     pub(crate) fn give_up(&self) {
         let known = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
@@ -82,7 +82,7 @@ impl PoolNodes {
         // to others. If two threads connect, the second one uses the first one's client.
         let client = TcpClient::connect(&member.address, &self.options)?;
         check_memory(&client, member)?;
-        let client = Arc::new(client.with_sessions_of(&self.home));
+        let client = Arc::new(client.with_sessions_of(&self.main_node));
         Ok(Arc::clone(
             self.known(member)?.entry(node).or_insert(client),
         ))
@@ -92,18 +92,18 @@ impl PoolNodes {
     fn known(&self, wanted: &Member) -> Result<MutexGuard<'_, Clients>, ControlError> {
         let known = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
         if self.is_given_up.load(Ordering::Acquire) {
-            return Err(self.lost_home(wanted));
+            return Err(self.lost_main_node(wanted));
         }
         Ok(known)
     }
 
-    fn lost_home(&self, member: &Member) -> ControlError {
-        let home = self.layout.members().home_address();
+    fn lost_main_node(&self, member: &Member) -> ControlError {
+        let main_node = self.layout.members().main_node_address();
         ControlError::Refused {
             pool: format!("tcp:{}", member.address),
             reason: format!(
-                "this process has lost its connection to the pool's home node, {home}; open the \
-                 pool again"
+                "this process has lost its connection to the pool's main node, {main_node}; open \
+                 the pool again"
             ),
         }
     }
@@ -142,9 +142,9 @@ impl NodeDirectory for PoolNodes {
     fn renew(&self, node: NodeId, failed: &Arc<TcpClient>) -> Option<NodeAccess> {
         // All sessions' connections to the node end with the control connection. It is therefore
         // closed only if it is useless: a live node answers this query at once.
-        let asked = failed.home_address();
+        let requested = failed.main_node_address();
         let is_over = matches!(
-            asked,
+            requested,
             Err(ControlError::Unreachable { .. } | ControlError::Silent { .. })
         );
         is_over.then(|| {
@@ -160,10 +160,10 @@ impl NodeDirectory for PoolNodes {
     fn query_lost(&self, node: NodeId) -> bool {
         let lost = MemberState::Lost as u64;
         let mut answered_count = None;
-        // The loop ends: the home declares a node lost if it does not reply, however long that
-        // takes, and the home replies to this process at once.
+        // The loop ends: the main node declares a node lost if it does not reply, however long that
+        // takes, and the main node replies to this process at once.
         while !self.is_lost(node) {
-            match self.home.member(node) {
+            match self.main_node.member(node) {
                 Ok(member) if member.state == lost => {
                     if let Some(member) = self.layout.members().get(node) {
                         let members = self.layout.members();
@@ -185,7 +185,7 @@ impl NodeDirectory for PoolNodes {
                     }
                     std::thread::sleep(QUERY_PERIOD);
                 }
-                // Without a reply from the home the node's state is unknown.
+                // Without a reply from the main node the node's state is unknown.
                 Err(_) => return false,
             }
         }
@@ -193,15 +193,18 @@ impl NodeDirectory for PoolNodes {
     }
 }
 
-/// Returns those of these nodes that reply to the home during this call.
-pub(crate) fn answering(home: &TcpClient, nodes: &[NodeId]) -> Result<Vec<NodeId>, ControlError> {
+/// Returns those of these nodes that reply to the main node during this call.
+pub(crate) fn answering(
+    main_node: &TcpClient,
+    nodes: &[NodeId],
+) -> Result<Vec<NodeId>, ControlError> {
     let until = Instant::now() + LISTING_TIME_MAX;
-    let counts = |node: &NodeId| home.member(*node).map(|member| member.answered_count);
+    let counts = |node: &NodeId| main_node.member(*node).map(|member| member.answered_count);
     let before: Vec<u64> = nodes.iter().map(counts).collect::<Result<_, _>>()?;
     loop {
         let mut answering = Vec::new();
         for (node, before) in nodes.iter().zip(&before) {
-            // The home counts as alive: it has just replied to this process.
+            // The main node counts as alive: it has just replied to this process.
             if *node == NodeId(0) || counts(node)? >= before + ANSWERED_COUNT_ALIVE {
                 answering.push(*node);
             }
@@ -233,7 +236,7 @@ pub struct NodeInfo {
 mod tests {
     use std::net::{Ipv4Addr, SocketAddr};
 
-    use farleaf_node::{GuestNode, GuestOptions, HomeOptions, ShmNode, TcpListenOptions};
+    use farleaf_node::{DataNode, DataNodeOptions, MainNodeOptions, ShmNode, TcpListenOptions};
     use farleaf_pool::{NodeLayout, Superblock};
 
     use super::*;
@@ -249,38 +252,40 @@ mod tests {
     #[test]
     fn another_pool_at_a_node_s_address_is_not_that_node() {
         let options = TcpConnectOptions::default();
-        let home = HomeOptions {
+        let main_node = MainNodeOptions {
             address: "127.0.0.1:0".to_owned(),
             connect: options.clone(),
             lost_after: Duration::from_secs(10),
             verbs: None,
         };
         let name = format!("nodes-{}", std::process::id());
-        let mut home = ShmNode::start_home(&name, SIZE_BYTES, None, home).expect("a home");
-        let home_address = home.listen(&listen()).expect("a port").to_string();
-        let guest = GuestNode::start(&GuestOptions {
-            name: "nodes-guest".to_owned(),
+        let mut main_node =
+            ShmNode::start_main_node(&name, SIZE_BYTES, None, main_node).expect("a main node");
+        let main_node_address = main_node.listen(&listen()).expect("a port").to_string();
+        let data_node = DataNode::start(&DataNodeOptions {
+            name: "nodes-data-node".to_owned(),
             size_bytes: SIZE_BYTES,
             listen: listen(),
             address: "127.0.0.1:0".to_owned(),
             wanted: NodeId(0),
-            home_address: home_address.clone(),
+            main_node_address: main_node_address.clone(),
             connect: options.clone(),
             verbs: None,
         });
-        let guest = guest.expect("a guest");
-        let number = guest.wait_until_joined().expect("joined");
-        let client = Arc::new(TcpClient::connect(&home_address, &options).expect("the home"));
+        let data_node = data_node.expect("a data node");
+        let number = data_node.wait_until_joined().expect("joined");
+        let client =
+            Arc::new(TcpClient::connect(&main_node_address, &options).expect("the main node"));
         let endpoint = client.endpoint(None).expect("an endpoint");
         let read = Superblock::read(&endpoint, client.memory_size_bytes());
         let superblock = block_on(read, endpoint.completions()).expect("a READ");
         let superblock = superblock.expect("a superblock");
-        let of_home = NodeLayout {
+        let of_main_node = NodeLayout {
             node: NodeId(0),
             superblock,
         };
         let nodes = || {
-            let layout = PoolLayout::from(of_home);
+            let layout = PoolLayout::from(of_main_node);
             PoolNodes::new(Arc::clone(&client), layout, options.clone())
         };
         let known = nodes();
@@ -291,7 +296,7 @@ mod tests {
         late.layout.members().learn(gone, MemberState::Active);
         match late.find(number) {
             NodeAccess::Unreachable(why) => assert!(why.contains("another node"), "{why}"),
-            way => panic!("{way:?}"),
+            endpoint => panic!("{endpoint:?}"),
         }
     }
 }

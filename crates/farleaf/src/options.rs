@@ -1,12 +1,12 @@
 //! Options of pools, sessions and tables, and their limits.
 
 use farleaf_base::BLOCK_SIZE_BYTES;
-use farleaf_byte_index::load::ByteLoadPlan;
 use farleaf_fabric::verbs::VerbsOptions;
 use farleaf_index::LayerKind;
 use farleaf_index::inner_cache::CACHE_BYTES_DEFAULT;
 use farleaf_index::load::LoadPlan;
 use farleaf_index::partial::Budget;
+use farleaf_index::strings::load::ByteLoadPlan;
 use farleaf_index::tree::node::ENTRY_COUNT_MAX;
 use farleaf_index::xstore::ModelCache;
 use farleaf_leaf::strings::PageGeometry;
@@ -118,7 +118,7 @@ pub enum EmbeddedFabric {
     Tcp,
     /// Several nodes over TCP, each of the pool's size.
     Nodes {
-        /// Number of nodes, including the home; from 1 to 255.
+        /// Number of nodes, including the main node; from 1 to 255.
         node_count: u8,
     },
     /// Memory node over TCP whose memory an RDMA device of this host serves through loopback.

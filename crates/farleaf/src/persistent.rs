@@ -173,10 +173,10 @@ mod tests {
     #[cfg(not(feature = "etcd"))]
     #[test]
     fn etcd_needs_its_feature() {
-        let told = refusal("etcd:127.0.0.1:2379");
+        let message = refusal("etcd:127.0.0.1:2379");
         assert!(
-            told.contains("--features etcd") && told.contains("protoc"),
-            "{told}"
+            message.contains("--features etcd") && message.contains("protoc"),
+            "{message}"
         );
     }
 
@@ -184,10 +184,10 @@ mod tests {
     #[cfg(feature = "etcd")]
     #[test]
     fn etcd_is_asked() {
-        let told = refusal("etcd:127.0.0.1:1");
+        let message = refusal("etcd:127.0.0.1:1");
         assert!(
-            told.starts_with("the coordinator etcd:127.0.0.1:1 cannot be reached"),
-            "{told}"
+            message.starts_with("the coordinator etcd:127.0.0.1:1 cannot be reached"),
+            "{message}"
         );
     }
 

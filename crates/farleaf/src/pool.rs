@@ -12,7 +12,7 @@ use farleaf_fabric::shm::{PoolName, ShmClient};
 use farleaf_fabric::tcp::{TcpClient, TcpConnectOptions, TcpListenOptions};
 use farleaf_fabric::verbs::VerbsClient;
 use farleaf_fabric::{Batch, Control, ControlError, Endpoint, SessionLife};
-use farleaf_node::{GuestNode, GuestOptions, HomeOptions, MemNode, ShmNode};
+use farleaf_node::{DataNode, DataNodeOptions, MainNodeOptions, MemNode, ShmNode};
 use farleaf_pool::allocation::ChunkAllocator;
 use farleaf_pool::chunk::ChunkPurpose;
 use farleaf_pool::layout::CHUNK_SIZE_BYTES;
@@ -79,21 +79,21 @@ pub(crate) struct PoolInner {
     /// Node in this process; stopped after all fields above are dropped.
     node: Option<ShmNode>,
     /// Further nodes of the pool in this process.
-    _guests: Vec<GuestNode>,
+    _data_nodes: Vec<DataNode>,
 }
 
 /// Connection to the pool's memory.
 #[derive(Clone, Debug)]
 enum PoolConnection {
     Mapped(Arc<MappedMemory>),
-    /// TCP connection to the home, and to the other nodes if there may be any.
+    /// TCP connection to the main node, and to the other nodes if there may be any.
     Network(Arc<TcpClient>, Option<Arc<PoolNodes>>),
     /// RDMA connection for sessions; control requests use TCP.
     Verbs(Arc<VerbsClient>, Option<Arc<PoolNodes>>),
 }
 
 impl PoolConnection {
-    /// Returns the connections to the nodes other than the home.
+    /// Returns the connections to the nodes other than the main node.
     fn nodes(&self) -> Option<&Arc<PoolNodes>> {
         match self {
             Self::Mapped(_) => None,
@@ -105,25 +105,25 @@ impl PoolConnection {
     fn endpoint(&self, owner: Option<OwnerWord>) -> Result<PoolEndpoint, Error> {
         Ok(match self {
             Self::Mapped(memory) => PoolEndpoint::mapped(MappedEndpoint::new(Arc::clone(memory))),
-            Self::Network(home, nodes) => network_endpoint(home, nodes.as_ref(), owner)?,
-            Self::Verbs(home, nodes) => {
+            Self::Network(main_node, nodes) => network_endpoint(main_node, nodes.as_ref(), owner)?,
+            Self::Verbs(main_node, nodes) => {
                 let Some(owner) = owner else {
-                    return Ok(network_endpoint(home.control(), nodes.as_ref(), None)?);
+                    return Ok(network_endpoint(main_node.control(), nodes.as_ref(), None)?);
                 };
                 PoolEndpoint::verbs(match nodes {
-                    None => home.endpoint(owner)?,
-                    Some(nodes) => home.pool_endpoint(owner, Arc::clone(nodes) as _)?,
+                    None => main_node.endpoint(owner)?,
+                    Some(nodes) => main_node.pool_endpoint(owner, Arc::clone(nodes) as _)?,
                 })
             }
         })
     }
 
-    /// Returns the control connection to the home, if the pool is on the network.
+    /// Returns the control connection to the main node, if the pool is on the network.
     fn control(&self) -> Option<&Arc<TcpClient>> {
         match self {
             Self::Mapped(_) => None,
-            Self::Network(home, _) => Some(home),
-            Self::Verbs(home, _) => Some(home.control()),
+            Self::Network(main_node, _) => Some(main_node),
+            Self::Verbs(main_node, _) => Some(main_node.control()),
         }
     }
 
@@ -137,15 +137,17 @@ impl PoolConnection {
 }
 
 fn network_endpoint(
-    home: &TcpClient,
+    main_node: &TcpClient,
     nodes: Option<&Arc<PoolNodes>>,
     owner: Option<OwnerWord>,
 ) -> Result<PoolEndpoint, ControlError> {
     let Some(nodes) = nodes else {
-        return Ok(PoolEndpoint::network(home.endpoint(owner)?));
+        return Ok(PoolEndpoint::network(main_node.endpoint(owner)?));
     };
     let nodes: Arc<dyn NodeDirectory> = Arc::clone(nodes) as _;
-    Ok(PoolEndpoint::network(home.pool_endpoint(owner, nodes)?))
+    Ok(PoolEndpoint::network(
+        main_node.pool_endpoint(owner, nodes)?,
+    ))
 }
 
 impl SessionHost for Pool {
@@ -206,7 +208,7 @@ impl Pool {
                 None,
             ),
             Some((kind @ ("tcp" | "verbs"), at)) => {
-                if !at.rsplit_once(':').is_some_and(is_host_and_port) {
+                if !is_host_and_port(at) {
                     return Err(bad(format!(
                         "expected '{kind}:HOST:PORT' with a port from 1 to 65535"
                     )));
@@ -272,35 +274,34 @@ impl Pool {
         let own = options.node()?;
         let loopback = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let connect = TcpConnectOptions::default();
-        let home = HomeOptions {
+        let main_node = MainNodeOptions {
             address: loopback.to_string(),
             connect: connect.clone(),
             lost_after: connect.answer_time_max,
             verbs: None,
         };
         let name = private_name();
-        let mut node = ShmNode::start_home(&name, options.size_bytes, own, home)?;
+        let mut node = ShmNode::start_main_node(&name, options.size_bytes, own, main_node)?;
         let address = node.listen(&TcpListenOptions::at(loopback))?.to_string();
         let start = |number| {
-            GuestNode::start(&GuestOptions {
+            DataNode::start(&DataNodeOptions {
                 name: format!("{name}-{number}"),
                 size_bytes: options.size_bytes,
                 listen: TcpListenOptions::at(loopback),
                 address: loopback.to_string(),
                 wanted: NodeId(number),
-                home_address: address.clone(),
+                main_node_address: address.clone(),
                 connect: connect.clone(),
                 verbs: None,
             })
         };
-        let guests: Result<Vec<GuestNode>, _> = (1..node_count).map(start).collect();
-        let guests = guests?;
-        for guest in &guests {
-            guest.wait_until_joined()?;
+        let data_nodes: Result<Vec<DataNode>, _> = (1..node_count).map(start).collect();
+        let data_nodes = data_nodes?;
+        for data_node in &data_nodes {
+            data_node.wait_until_joined()?;
         }
         let client = TcpClient::connect(&address, &connect)?;
-        let node = (Some(node), guests, Some(&connect));
-        Self::assemble_network(&address, client, node)
+        Self::assemble_network(&address, client, Some(node), data_nodes, Some(&connect))
     }
 
     fn open_shared(name: &PoolName, node: Option<ShmNode>) -> Result<Self, Error> {
@@ -320,21 +321,24 @@ impl Pool {
         node: Option<ShmNode>,
     ) -> Result<Self, Error> {
         let mut client = TcpClient::connect(address, options)?;
-        if let Some(home) = client.home_address()? {
-            // Sessions and catalog, of which a pool has one each, are on its home.
-            client = TcpClient::connect(&home, options)?;
+        if let Some(main_node) = client.main_node_address()? {
+            // Sessions and catalog, of which a pool has one each, are on its main node.
+            client = TcpClient::connect(&main_node, options)?;
         }
-        Self::assemble_network(address, client, (node, Vec::new(), Some(options)))
+        Self::assemble_network(address, client, node, Vec::new(), Some(options))
     }
 
     fn assemble_network(
         address: &str,
         client: TcpClient,
-        nodes: (Option<ShmNode>, Vec<GuestNode>, Option<&TcpConnectOptions>),
+        node: Option<ShmNode>,
+        data_nodes: Vec<DataNode>,
+        options: Option<&TcpConnectOptions>,
     ) -> Result<Self, Error> {
         let client = Arc::new(client);
         let pool_connection = PoolConnection::Network(Arc::clone(&client), None);
-        Self::assemble_with(format!("tcp:{address}"), pool_connection, client, nodes)
+        let address = format!("tcp:{address}");
+        Self::assemble_with(address, pool_connection, client, node, data_nodes, options)
     }
 
     fn open_verbs(
@@ -342,10 +346,16 @@ impl Pool {
         options: &TcpConnectOptions,
         node: Option<ShmNode>,
     ) -> Result<Self, Error> {
-        let client = Arc::new(VerbsClient::connect_home(address, options)?);
+        let client = Arc::new(VerbsClient::connect_main_node(address, options)?);
         let pool_connection = PoolConnection::Verbs(Arc::clone(&client), None);
-        let nodes = (node, Vec::new(), Some(options));
-        Self::assemble_with(format!("verbs:{address}"), pool_connection, client, nodes)
+        Self::assemble_with(
+            format!("verbs:{address}"),
+            pool_connection,
+            client,
+            node,
+            Vec::new(),
+            Some(options),
+        )
     }
 
     fn assemble(
@@ -354,14 +364,16 @@ impl Pool {
         control: Arc<dyn Control>,
         node: Option<ShmNode>,
     ) -> Result<Self, Error> {
-        Self::assemble_with(address, pool_connection, control, (node, Vec::new(), None))
+        Self::assemble_with(address, pool_connection, control, node, Vec::new(), None)
     }
 
     fn assemble_with(
         address: String,
         mut pool_connection: PoolConnection,
         control: Arc<dyn Control>,
-        (node, guests, options): (Option<ShmNode>, Vec<GuestNode>, Option<&TcpConnectOptions>),
+        node: Option<ShmNode>,
+        data_nodes: Vec<DataNode>,
+        options: Option<&TcpConnectOptions>,
     ) -> Result<Self, Error> {
         let endpoint = pool_connection.endpoint(None)?;
         let read = drive(
@@ -372,21 +384,21 @@ impl Pool {
             pool: address.clone(),
             source,
         })?;
-        let home = NodeLayout {
+        let main_node = NodeLayout {
             node: NodeId(0),
             superblock,
         };
-        let layout = PoolLayout::from(home);
+        let layout = PoolLayout::from(main_node);
         let refreshed = layout.members().refresh(&endpoint, &layout);
         let has_nodes = drive(&endpoint, refreshed)?;
         if has_nodes {
-            let Some((home, options)) = pool_connection.control().zip(options) else {
+            let Some((main_node, options)) = pool_connection.control().zip(options) else {
                 let why = "it is one of several nodes, which are reached over the network; open \
                            the pool as tcp:HOST:PORT or verbs:HOST:PORT of any of them";
                 let why = why.to_owned();
                 return Err(ErrorKind::BadAddress { address, why }.into());
             };
-            let nodes = PoolNodes::new(Arc::clone(home), layout.clone(), options.clone());
+            let nodes = PoolNodes::new(Arc::clone(main_node), layout.clone(), options.clone());
             match &mut pool_connection {
                 PoolConnection::Network(_, known) | PoolConnection::Verbs(_, known) => {
                     *known = Some(Arc::new(nodes));
@@ -411,7 +423,7 @@ impl Pool {
             control,
             _process: process,
             node,
-            _guests: guests,
+            _data_nodes: data_nodes,
         })))
     }
 
@@ -459,13 +471,13 @@ impl Pool {
         })
     }
 
-    /// Returns the pool's nodes, home first, including lost ones. Costs a few round trips and 64
-    /// bytes per 64 KiB chunk. In a pool of several nodes it waits up to half a second until each
-    /// has replied to the home once more. A node that has not replied within two seconds is listed
-    /// without its used bytes.
+    /// Returns the pool's nodes, main node first, including lost ones. Costs a few round trips and
+    /// 64 bytes per 64 KiB chunk. In a pool of several nodes it waits up to half a second until
+    /// each has replied to the main node once more. A node that has not replied within two seconds
+    /// is listed without its used bytes.
     ///
     /// # Errors
-    /// The home cannot be reached.
+    /// The main node cannot be reached.
     pub fn nodes(&self) -> Result<Vec<NodeInfo>, Error> {
         let endpoint = self.endpoint(None)?;
         let layout = &self.0.share.layout;
@@ -488,7 +500,7 @@ impl Pool {
             Ok(NodeInfo {
                 number: node.0,
                 address: match node {
-                    NodeId(0) => members.home_address().to_owned(),
+                    NodeId(0) => members.main_node_address().to_owned(),
                     _ => member.address.clone(),
                 },
                 state,
@@ -505,25 +517,25 @@ impl Pool {
         let reachable = known.iter().filter(|(_, state)| state.is_reachable());
         let nodes: Vec<_> = reachable.map(|(member, _)| member.layout.node).collect();
         match self.0.pool_connection.control() {
-            Some(home) if nodes.len() > 1 => Ok(answering(home, &nodes)?),
+            Some(main_node) if nodes.len() > 1 => Ok(answering(main_node, &nodes)?),
             _ => Ok(nodes),
         }
     }
 
-    /// Requests that the pool's home drains a node, takes it into use again, or declares it lost.
-    /// Returns at once: [`nodes`](Self::nodes) shows when a drained node has left.
+    /// Requests that the pool's main node drains a node, takes it into use again, or declares it
+    /// lost. Returns at once: [`nodes`](Self::nodes) shows when a drained node has left.
     ///
     /// # Errors
-    /// The home cannot be reached, the pool has one node, the node does not exist or is in another
-    /// state, or the `admin` right is missing.
+    /// The main node cannot be reached, the pool has one node, the node does not exist or is in
+    /// another state, or the `admin` right is missing.
     pub fn set_node_state(&self, number: u8, state: MemberState) -> Result<(), Error> {
-        let Some(home) = self.0.pool_connection.control() else {
+        let Some(main_node) = self.0.pool_connection.control() else {
             let why = "nodes are administered over the network; use tcp:HOST:PORT or \
                        verbs:HOST:PORT";
             let (why, address) = (why.to_owned(), self.0.share.address.clone());
             return Err(ErrorKind::BadAddress { address, why }.into());
         };
-        home.set_member(NodeId(number), state as u64)?;
+        main_node.set_member(NodeId(number), state as u64)?;
         Ok(())
     }
 
@@ -565,7 +577,10 @@ fn drive<F: Future>(endpoint: &PoolEndpoint, future: F) -> F::Output {
 
 /// Returns whether this is syntactically a host name and port; only connecting shows whether the
 /// host exists.
-fn is_host_and_port((host, port): (&str, &str)) -> bool {
+fn is_host_and_port(text: &str) -> bool {
+    let Some((host, port)) = text.rsplit_once(':') else {
+        return false;
+    };
     !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port != 0)
 }
 

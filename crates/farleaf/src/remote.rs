@@ -49,8 +49,9 @@ impl<H: SessionHost> AsyncTable<H> {
     ) -> Result<WordReply, Error> {
         let (mut bytes, mut reply) = (Vec::new(), Vec::new());
         request.encode(self.state.entry.record.id, &mut bytes);
-        let reply_space = (reply_size_bytes, &mut reply);
-        self.session.call(batch, &bytes, reply_space).await?;
+        self.session
+            .call(batch, &bytes, reply_size_bytes, &mut reply)
+            .await?;
         match WordReply::decode(&reply) {
             Ok(WordReply::Failed(failure)) => Err(self.failed(failure)),
             Ok(WordReply::NodeLost(NodeId(number))) => Err(ErrorKind::NodeLost { number }.into()),
@@ -79,7 +80,7 @@ impl<H: SessionHost> AsyncTable<H> {
 
     pub(crate) fn get_remote(&self, key: u64) -> SlowPathFuture<'_, Option<u64>> {
         Box::pin(async move {
-            let _begun = self.session.begin_on_slow_path(&self.state).await?;
+            let _guard = self.session.begin_on_slow_path(&self.state).await?;
             match self
                 .ask(OperationKind::Get, &WordRequest::Get(key), 1)
                 .await?
@@ -96,7 +97,7 @@ impl<H: SessionHost> AsyncTable<H> {
         values: &'a mut Vec<Option<u64>>,
     ) -> SlowPathFuture<'a, ()> {
         Box::pin(async move {
-            let _begun = self.session.begin_on_slow_path(&self.state).await?;
+            let _guard = self.session.begin_on_slow_path(&self.state).await?;
             values.clear();
             for keys in keys.chunks(MULTI_GET_COUNT_MAX) {
                 let request = WordRequest::MultiGet(keys.to_vec());
@@ -122,7 +123,7 @@ impl<H: SessionHost> AsyncTable<H> {
         change: Change,
     ) -> SlowPathFuture<'_, Option<u64>> {
         Box::pin(async move {
-            let _begun = self.session.begin_on_slow_path(&self.state).await?;
+            let _guard = self.session.begin_on_slow_path(&self.state).await?;
             match self.ask(kind, &self.change_request(key, change), 1).await? {
                 WordReply::Found(found) => Ok(found),
                 _ => Err(other_reply()),
@@ -137,7 +138,7 @@ impl<H: SessionHost> AsyncTable<H> {
         records: &'a mut Vec<(u64, u64)>,
     ) -> SlowPathFuture<'a, ()> {
         Box::pin(async move {
-            let _begun = self.session.begin_on_slow_path(&self.state).await?;
+            let _guard = self.session.begin_on_slow_path(&self.state).await?;
             let end = records.len().saturating_add(wanted);
             while let Some(from) = cursor.next_key() {
                 let limit = ((end - records.len()) as u64).min(SCAN_COUNT_MAX);
@@ -173,7 +174,7 @@ impl<H: SessionHost> AsyncTable<H> {
     /// Returns the number of records.
     pub(crate) fn count_remote(&self) -> SlowPathFuture<'_, u64> {
         Box::pin(async move {
-            let _begun = self.session.begin_on_slow_path(&self.state).await?;
+            let _guard = self.session.begin_on_slow_path(&self.state).await?;
             match self
                 .ask(OperationKind::Control, &WordRequest::Count, 1)
                 .await?
@@ -190,7 +191,7 @@ impl<H: SessionHost> AsyncTable<H> {
         progress: impl FnMut(u64),
     ) -> Result<LoadSummary, Error> {
         let (session, state) = (&self.session, &self.state);
-        let _begun = session.begin_on_slow_path(state).await?;
+        let _guard = session.begin_on_slow_path(state).await?;
         session.check_live(state).await?;
         let load = session.next_load();
         let sent = self.send_parts(load, records, progress).await;

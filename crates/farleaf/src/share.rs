@@ -4,11 +4,11 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use farleaf_base::{RemoteAddr, TableId};
-use farleaf_byte_index::ByteDirectory;
 use farleaf_executor::backoff;
 use farleaf_fabric::Endpoint;
 use farleaf_index::Directory;
 use farleaf_index::snapshot::read_snapshot;
+use farleaf_index::strings::ByteDirectory;
 use farleaf_index::xstore::layer::SharedModels;
 use farleaf_leaf::words::{LeafGeometry, LocalLocks};
 use farleaf_pool::PoolLayout;
@@ -100,7 +100,7 @@ impl PoolShare {
     ) -> Result<Arc<Directory>, Error> {
         let mut reading = None;
         for attempt in 0..DIRECTORY_WAIT_COUNT_MAX {
-            reading = self.begin_reading((table, root));
+            reading = self.begin_reading(table, root);
             if let Some(directory) = self.known(table, root) {
                 return Ok(directory);
             }
@@ -126,12 +126,13 @@ impl PoolShare {
     pub(crate) async fn byte_directory<E: Endpoint>(
         &self,
         endpoint: &E,
-        (table, root): (TableId, RemoteAddr),
+        table: TableId,
+        root: RemoteAddr,
         read: impl AsyncFnOnce() -> Result<ByteDirectory, Error>,
     ) -> Result<Arc<ByteDirectory>, Error> {
         let mut reading = None;
         for attempt in 0..DIRECTORY_WAIT_COUNT_MAX {
-            reading = self.begin_reading((table, root));
+            reading = self.begin_reading(table, root);
             if let Some(directory) = self.known_bytes(table, root) {
                 return Ok(directory);
             }
@@ -142,7 +143,7 @@ impl PoolShare {
         }
         let _reading = reading;
         self.refresh_nodes(endpoint).await?;
-        Ok(self.keep_bytes((table, root), read().await?))
+        Ok(self.keep_bytes(table, root, read().await?))
     }
 
     /// Returns a newer directory than `old` that was read through the same root: one that another
@@ -150,7 +151,8 @@ impl PoolShare {
     pub(crate) async fn newer_byte_directory<E: Endpoint>(
         &self,
         endpoint: &E,
-        (table, root): (TableId, RemoteAddr),
+        table: TableId,
+        root: RemoteAddr,
         old: &Arc<ByteDirectory>,
         read: impl AsyncFnOnce() -> Result<ByteDirectory, Error>,
     ) -> Result<Option<Arc<ByteDirectory>>, Error> {
@@ -158,21 +160,22 @@ impl PoolShare {
         if let Some(newer) = known.filter(|known| !Arc::ptr_eq(known, old)) {
             return Ok(Some(newer));
         }
-        let Some(_reading) = self.begin_reading((table, root)) else {
+        let Some(_reading) = self.begin_reading(table, root) else {
             return Ok(None);
         };
         self.refresh_nodes(endpoint).await?;
-        Ok(Some(self.keep_bytes((table, root), read().await?)))
+        Ok(Some(self.keep_bytes(table, root, read().await?)))
     }
 
     fn keep_bytes(
         &self,
-        (table, root): (TableId, RemoteAddr),
+        table: TableId,
+        root: RemoteAddr,
         directory: ByteDirectory,
     ) -> Arc<ByteDirectory> {
         let directory = Arc::new(directory);
-        let kept = (root, Arc::clone(&directory));
-        self.byte_directories().insert(table, kept);
+        let cached = (root, Arc::clone(&directory));
+        self.byte_directories().insert(table, cached);
         directory
     }
 
@@ -202,8 +205,10 @@ impl PoolShare {
     /// Marks a root as being read; `None` if another session is reading it.
     pub(crate) fn begin_reading(
         &self,
-        root: (TableId, RemoteAddr),
+        table: TableId,
+        root: RemoteAddr,
     ) -> Option<DirectoryReadGuard<'_>> {
+        let root = (table, root);
         let is_first = self.reading().insert(root);
         is_first.then(|| DirectoryReadGuard { share: self, root })
     }
@@ -287,8 +292,8 @@ mod tests {
         let share = PoolShare::new("mem:".to_owned(), table.session.layout().clone());
         let (endpoint, geometry) = (&table.session.endpoint, table.state.geometry);
         let read = || share.directory(endpoint, geometry, id, root);
-        let reading = share.begin_reading((id, root)).expect("nobody reads");
-        assert!(share.begin_reading((id, root)).is_none());
+        let reading = share.begin_reading(id, root).expect("nobody reads");
+        assert!(share.begin_reading(id, root).is_none());
         let mut waiting = pin!(read());
         let mut context = Context::from_waker(Waker::noop());
         for _ in 0..4 {
@@ -307,7 +312,7 @@ mod tests {
         };
         assert!(Arc::ptr_eq(&found, &known), "what the other one read");
         drop(reading);
-        assert!(share.begin_reading((id, root)).is_some());
+        assert!(share.begin_reading(id, root).is_some());
     }
 
     /// Promise: a session whose future is never polled again does not block others from the
@@ -318,7 +323,7 @@ mod tests {
         let table = table.asynchronous();
         let (id, root) = root_of(table);
         let share = PoolShare::new("mem:".to_owned(), table.session.layout().clone());
-        let _reading = share.begin_reading((id, root)).expect("nobody reads");
+        let _reading = share.begin_reading(id, root).expect("nobody reads");
         let (endpoint, geometry) = (&table.session.endpoint, table.state.geometry);
         let read = share.directory(endpoint, geometry, id, root);
         let read = block_on(read, || 0).expect("read");

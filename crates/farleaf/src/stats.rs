@@ -62,8 +62,8 @@ impl Table {
             ..TableStats::default()
         };
         let mut expected_low = Some(0);
-        self.walk(true, |met| {
-            let leaf = match met {
+        self.walk(true, |item| {
+            let leaf = match item {
                 WalkItem::Leaf(leaf) => leaf,
                 WalkItem::Lost(range) => {
                     stats.sound &= Some(range.low) == expected_low;
@@ -107,8 +107,8 @@ impl Table {
     /// # Errors
     /// The same as those of [`get`](Self::get).
     pub fn survey(&self, mut visit: impl FnMut(&LeafReport)) -> Result<(), Error> {
-        self.walk(false, |met| {
-            if let WalkItem::Leaf(leaf) = met {
+        self.walk(false, |item| {
+            if let WalkItem::Leaf(leaf) = item {
                 visit(&leaf);
             }
         })
@@ -119,16 +119,16 @@ impl Table {
         let table = self.asynchronous();
         let walk = async {
             // Refreshes first, so that the walk does not start at a retired leaf.
-            let begun = table.session.begin_on_slow_path(&table.state).await?;
+            let guard = table.session.begin_on_slow_path(&table.state).await?;
             table.session.refresh(&table.state).await?;
-            drop(begun);
+            drop(guard);
             let mut operation = table.begin().await?;
             let mut survey = operation.index.survey();
             let mut left_count = OPERATION_LEAF_COUNT;
             loop {
                 let (index, batch) = (operation.index, &mut operation.batch);
                 let next = index.survey_next(batch, &mut survey).await;
-                let met = match next {
+                let item = match next {
                     Ok(None) => break,
                     Ok(Some(leaf)) => Ok(Some(WalkItem::Leaf(leaf))),
                     Err(error) => match error.lost_node().filter(|_| passes_lost) {
@@ -139,8 +139,8 @@ impl Table {
                         None => Err(error),
                     },
                 };
-                match met {
-                    Ok(met) => met.into_iter().for_each(&mut visit),
+                match item {
+                    Ok(item) => item.into_iter().for_each(&mut visit),
                     Err(error) => {
                         let ended = operation.finish(OperationKind::Control, Err(error));
                         if let Err::<(), _>(error) = ended {

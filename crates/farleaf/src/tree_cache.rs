@@ -44,7 +44,7 @@ impl PoolShare {
         let table = tree.leaves.table;
         let mut reading = None;
         for attempt in 0..DIRECTORY_WAIT_COUNT_MAX {
-            reading = self.begin_reading((table, root));
+            reading = self.begin_reading(table, root);
             if let Some(cache) = self.tree_caches.known(table, root) {
                 return Ok(cache);
             }
@@ -70,7 +70,7 @@ impl PoolShare {
         if let Some(newer) = known.filter(|known| !Arc::ptr_eq(known, old)) {
             return Ok(Some(newer));
         }
-        let Some(_reading) = self.begin_reading((table, root)) else {
+        let Some(_reading) = self.begin_reading(table, root) else {
             return Ok(None);
         };
         self.read_tree(tree, root).await.map(Some)
@@ -93,8 +93,8 @@ impl PoolShare {
         }
         // Only a complete level becomes a cache, which replaces the previous one as a whole.
         let cache = Arc::new(SearchLayerCache::new(head, level));
-        let kept = (root, Arc::clone(&cache));
-        self.tree_caches.caches().insert(tree.leaves.table, kept);
+        let cached = (root, Arc::clone(&cache));
+        self.tree_caches.caches().insert(tree.leaves.table, cached);
         Ok(cache)
     }
 }

@@ -5,11 +5,11 @@ use std::fmt;
 use std::rc::Rc;
 
 use farleaf_base::RemoteAddr;
-use farleaf_byte_index::ByteIndex;
-use farleaf_byte_index::load::{ByteLoadSummary, bulk_load};
-use farleaf_byte_index::operation::{Change, Changed, Condition, check_record};
 use farleaf_fabric::OperationKind;
 use farleaf_index::operation::HintCounters;
+use farleaf_index::strings::ByteIndex;
+use farleaf_index::strings::load::{ByteLoadJob, ByteLoadSummary, bulk_load};
+use farleaf_index::strings::operation::{Change, Changed, Condition, check_record};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 
@@ -371,12 +371,11 @@ impl<H: SessionHost> AsyncByteTable<H> {
             return self.load_remote(records.into_iter(), progress).await;
         }
         let (session, state) = (&self.session, &self.state);
-        let begun = session.begin_bytes(state).await?;
+        let guard = session.begin_bytes(state).await?;
         session.check_live_bytes(state).await?;
         session.chunk_owner_count.update(|count| count + 1);
         let plan = state.info.options.byte_load_plan(state.pages);
         let access = session.byte_access(state);
-        let (records, kept) = (records.into_iter(), state.index.block_store());
         let list = async |generation, pages| match &state.listing {
             None => Ok(()),
             Some(listing) => {
@@ -385,9 +384,13 @@ impl<H: SessionHost> AsyncByteTable<H> {
                 listed.await.map_err(not_listed)
             }
         };
-        let of = (&state.entry, plan);
-        let session_keeps = (&*session.broken, kept);
-        let loaded = bulk_load(access, of, session_keeps, records, progress, list).await;
+        let job = ByteLoadJob {
+            entry: &state.entry,
+            plan,
+            broken: &session.broken,
+            block_store: state.index.block_store(),
+        };
+        let loaded = bulk_load(access, job, records.into_iter(), progress, list).await;
         if matches!(&loaded, Err(error) if error.is_outcome_unknown()) {
             session.mark_broken();
         } else {
@@ -400,7 +403,7 @@ impl<H: SessionHost> AsyncByteTable<H> {
             Ok(_) => session.refresh_bytes(state).await,
             Err(_) => Ok(()),
         };
-        drop(begun);
+        drop(guard);
         refreshed?;
         let summary = loaded?;
         // Loads take long. If the table was dropped meanwhile, the records are in memory that no

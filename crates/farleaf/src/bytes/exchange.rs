@@ -1,12 +1,12 @@
 //! One operation on a table of byte strings that the memory node stores, as a series of calls.
 
-use farleaf_byte_index::ByteLoadError;
 use farleaf_fabric::{Batch, Endpoint, OperationKind, ProtocolCheck};
 use farleaf_index::rpc::Failure;
 use farleaf_index::rpc::bytes::{
-    ByteReply, ByteRequest, MESSAGE_SIZE_BYTES_MAX, PART_SIZE_BYTES, ReplyRoom, RequestHead,
+    ByteReply, ByteRequest, MESSAGE_SIZE_BYTES_MAX, PART_SIZE_BYTES, ReplyCapacity, RequestHead,
     SentValue, string_size_bytes,
 };
+use farleaf_index::strings::ByteLoadError;
 
 use super::AsyncByteTable;
 use super::transfers::TransferPermit;
@@ -39,7 +39,7 @@ impl<H: SessionHost> AsyncByteTable<H> {
         // Waits before the operation begins: an unfinished operation would keep the session from
         // catching up.
         let permit = session.transfers.permit().await;
-        let _begun = session.begin_bytes(&self.state).await?;
+        let _guard = session.begin_bytes(&self.state).await?;
         let mut exchange = CallSequence {
             table: self,
             permit,
@@ -69,8 +69,14 @@ impl<H: SessionHost> CallSequence<'_, H> {
             lowest_open: session.transfers.lowest_open(session.next_number()),
         };
         request.encode(head, &mut self.request);
-        let room = (reply_space_bytes, &mut self.reply);
-        session.call(&mut self.batch, &self.request, room).await
+        session
+            .call(
+                &mut self.batch,
+                &self.request,
+                reply_space_bytes,
+                &mut self.reply,
+            )
+            .await
     }
 
     /// Makes one call and returns the reply.
@@ -176,7 +182,7 @@ impl<H: SessionHost> CallSequence<'_, H> {
             *left_bytes = left;
             return Ok(SentValue::Here(value));
         }
-        assert!(!value.is_empty(), "there is room for an empty value");
+        assert!(!value.is_empty(), "an empty value fits");
         let number = self.begin_transfer();
         let mut staged_bytes = 0;
         for part in value.chunks(PART_SIZE_BYTES) {
@@ -212,7 +218,7 @@ impl<H: SessionHost> CallSequence<'_, H> {
         while value.len() < whole_size_bytes {
             let request = ByteRequest::Read {
                 offset: value.len() as u32,
-                room: room(number, MESSAGE_SIZE_BYTES_MAX),
+                capacity: reply_capacity(number, MESSAGE_SIZE_BYTES_MAX),
             };
             match self.ask(&request, MESSAGE_SIZE_BYTES_MAX).await? {
                 ByteReply::Part(part) if part.len() <= whole_size_bytes - value.len() => {
@@ -226,8 +232,8 @@ impl<H: SessionHost> CallSequence<'_, H> {
     }
 }
 
-pub(super) fn room(number: u64, size_bytes: usize) -> ReplyRoom {
-    ReplyRoom {
+pub(super) fn reply_capacity(number: u64, size_bytes: usize) -> ReplyCapacity {
+    ReplyCapacity {
         number,
         size_bytes: size_bytes as u32,
     }

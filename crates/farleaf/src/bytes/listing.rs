@@ -1,15 +1,15 @@
 //! Listings of tables of byte strings with search layer `rf-tree`, and the caches of listings that
-//! the sessions of a process share (see `farleaf_byte_index::rf_tree`).
+//! the sessions of a process share (see `farleaf_index::strings::rf_tree`).
 
 use std::rc::Rc;
 use std::sync::Arc;
 
 use farleaf_base::{RemoteAddr, TableId};
-use farleaf_byte_index::operation::{Change, Condition, RecordBuffer, ScanCursor};
-use farleaf_byte_index::rf_tree::{CacheBuilder, ListedPage, counts};
-use farleaf_byte_index::snapshot::read_directory;
-use farleaf_byte_index::{ByteDirectory, ByteIndex, ByteLoadError};
 use farleaf_fabric::{OperationKind, ProtocolCheck};
+use farleaf_index::strings::operation::{Change, Condition, RecordBuffer, ScanCursor};
+use farleaf_index::strings::rf_tree::{CacheBuilder, ListedPage, counts};
+use farleaf_index::strings::snapshot::read_directory;
+use farleaf_index::strings::{ByteDirectory, ByteIndex, ByteLoadError};
 use farleaf_leaf::strings::PageGeometry;
 use farleaf_pool::catalog::CatalogEntry;
 
@@ -23,14 +23,14 @@ use crate::{Error, ErrorKind};
 const READ_COUNT: usize = 4096;
 
 impl<H: SessionHost> SessionCore<H> {
-    /// Opens the listing of a table that the operation `begun` has found.
+    /// Opens the listing of a table that the operation `guard` has found.
     pub(super) async fn open_listing(
         self: &Rc<Self>,
         table: &CatalogEntry,
-        begun: &OperationGuard<'_>,
+        guard: &OperationGuard<'_>,
     ) -> Result<Rc<ByteTableState>, Error> {
         let entry = self.find_listing(table).await?;
-        let listing = Box::pin(self.open_bytes(entry, begun)).await?;
+        let listing = Box::pin(self.open_bytes(entry, guard)).await?;
         Ok(listing.state)
     }
 
@@ -39,18 +39,25 @@ impl<H: SessionHost> SessionCore<H> {
     pub(super) async fn byte_directory(
         &self,
         geometry: PageGeometry,
-        root: (TableId, RemoteAddr),
+        table: TableId,
+        root: RemoteAddr,
         listing: Option<&ByteTableState>,
     ) -> Result<Arc<ByteDirectory>, Error> {
-        let read = async || self.read_byte_directory(geometry, root, listing).await;
+        let read = async || {
+            self.read_byte_directory(geometry, table, root, listing)
+                .await
+        };
         let share = self.share();
-        share.byte_directory(&self.endpoint, root, read).await
+        share
+            .byte_directory(&self.endpoint, table, root, read)
+            .await
     }
 
     async fn read_byte_directory(
         &self,
         geometry: PageGeometry,
-        (table, root): (TableId, RemoteAddr),
+        table: TableId,
+        root: RemoteAddr,
         listing: Option<&ByteTableState>,
     ) -> Result<ByteDirectory, Error> {
         let (endpoint, layout) = (&self.endpoint, self.layout());
@@ -116,17 +123,17 @@ impl<H: SessionHost> SessionCore<H> {
         listing: &ByteTableState,
         old: &Arc<ByteDirectory>,
     ) -> Result<Option<Arc<ByteDirectory>>, Error> {
-        let _begun = self.begin_bytes(table).await?;
-        let root = (table.entry.record.id, table.root.get());
+        let _guard = self.begin_bytes(table).await?;
+        let (id, root) = (table.entry.record.id, table.root.get());
         let read = async || {
-            self.read_byte_directory(table.geometry, root, Some(listing))
+            self.read_byte_directory(table.geometry, id, root, Some(listing))
                 .await
         };
         let newer = self
             .share()
-            .newer_byte_directory(&self.endpoint, root, old, read);
+            .newer_byte_directory(&self.endpoint, id, root, old, read);
         let newer = newer.await?;
-        Ok(newer.filter(|_| table.root.get() == root.1))
+        Ok(newer.filter(|_| table.root.get() == root))
     }
 }
 

@@ -3,10 +3,10 @@
 
 use std::pin::Pin;
 
-use farleaf_byte_index::operation::PinnedPart;
-use farleaf_byte_index::{ByteIndex, ByteIndexError};
 use farleaf_executor::backoff;
 use farleaf_fabric::{Batch, OperationKind};
+use farleaf_index::strings::operation::PinnedPart;
+use farleaf_index::strings::{ByteIndex, ByteIndexError};
 
 use super::AsyncByteTable;
 use crate::Error;
@@ -51,7 +51,7 @@ impl<H: SessionHost> AsyncByteTable<H> {
         let mut retry_counts = RetryCounts::default();
         let mut batch = self.session.take_batch();
         loop {
-            let begun = self.session.begin_bytes(&self.state).await?;
+            let guard = self.session.begin_bytes(&self.state).await?;
             let pinned_part = PinnedPart::of(&self.state.index);
             let index = self.index().with_pinned_part(pinned_part.as_ref());
             let result = operation(index, &mut batch).await;
@@ -59,14 +59,14 @@ impl<H: SessionHost> AsyncByteTable<H> {
             if let Err(error) = &result
                 && error.is_full()
             {
-                drop(begun);
+                drop(guard);
                 if self.wait_for_free_memory(&mut retry_counts).await? {
                     continue;
                 }
                 self.session.finish(kind, batch);
             } else {
                 self.session.finish(kind, batch);
-                drop(begun);
+                drop(guard);
             }
             if let Some(listing) = &self.state.listing
                 && self.state.index.has_listing_work()
@@ -101,9 +101,9 @@ impl<H: SessionHost> AsyncByteTable<H> {
                 && has_unlinked()
             {
                 retry_counts.wait_count += 1;
-                let begun = self.session.begin_bytes(&self.state).await?;
+                let guard = self.session.begin_bytes(&self.state).await?;
                 let recycled = self.index().recycle().await;
-                drop(begun);
+                drop(guard);
                 match recycled {
                     Ok(recycled) if recycled.passed_count > 0 => {
                         retry_counts.try_count += 1;
@@ -124,7 +124,7 @@ impl<H: SessionHost> AsyncByteTable<H> {
     fn refresh_after(&self, error: ByteIndexError) -> SlowPathFuture<'_, ()> {
         if error.is_outdated() {
             return Box::pin(async {
-                let _begun = self.session.begin_bytes(&self.state).await?;
+                let _guard = self.session.begin_bytes(&self.state).await?;
                 self.session.refresh_bytes(&self.state).await
             });
         }

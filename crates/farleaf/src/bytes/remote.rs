@@ -1,19 +1,19 @@
 //! Operations on tables of byte strings that the memory node stores (`rpc`): one call each, and
 //! more if a value or a reply is longer than a message.
 
-use farleaf_byte_index::operation::{
-    Change, Changed, Condition, RecordBuffer, ReverseCursor, ScanCursor, check_record,
-};
 use farleaf_fabric::OperationKind;
 use farleaf_index::rpc::bytes::{
     BOUND_SIZE_BYTES_MAX, ByteChange, ByteCondition, ByteRange, ByteReply, ByteRequest, FoundValue,
     KEY_SIZE_BYTES_MAX, MESSAGE_SIZE_BYTES_MAX, PART_SIZE_BYTES, VALUE_SIZE_BYTES_MAX,
     string_size_bytes,
 };
+use farleaf_index::strings::operation::{
+    Change, Changed, Condition, RecordBuffer, ReverseCursor, ScanCursor, check_record,
+};
 use farleaf_leaf::strings::Fence;
 
 use super::AsyncByteTable;
-use super::exchange::{CallSequence, other_reply, room};
+use super::exchange::{CallSequence, other_reply, reply_capacity};
 use crate::Error;
 use crate::async_table::SlowPathFuture;
 use crate::host::SessionHost;
@@ -61,7 +61,12 @@ impl RemainingRange {
 
     /// Returns whether a reply is valid for the request: records in order and within the range, and
     /// at least one unless it is the end.
-    fn is_met(&self, records: &[(&[u8], FoundValue<'_>)], (is_end, limit): (bool, usize)) -> bool {
+    fn is_answered_by(
+        &self,
+        records: &[(&[u8], FoundValue<'_>)],
+        is_end: bool,
+        limit: usize,
+    ) -> bool {
         let is_inside =
             |key: &[u8]| key >= &self.start[..] && self.end.as_deref().is_none_or(|end| key < end);
         let is_sorted = records.is_sorted_by(|one, next| {
@@ -175,11 +180,11 @@ impl<H: SessionHost> AsyncByteTable<H> {
             self.remotely(OperationKind::MultiGet, async |exchange| {
                 let mut values = Vec::new();
                 while let Some(rest) = keys.get(values.len()..).filter(|rest| !rest.is_empty()) {
-                    let asked = &rest[..keys_of_request(rest)];
-                    let asked: Vec<&[u8]> = asked.iter().map(AsRef::as_ref).collect();
+                    let requested = &rest[..keys_of_request(rest)];
+                    let requested: Vec<&[u8]> = requested.iter().map(AsRef::as_ref).collect();
                     let reply_space_bytes = MESSAGE_SIZE_BYTES_MAX;
                     exchange
-                        .get_some(&asked, reply_space_bytes, &mut values)
+                        .get_some(&requested, reply_space_bytes, &mut values)
                         .await?;
                 }
                 Ok(values)
@@ -255,7 +260,7 @@ impl<H: SessionHost> CallSequence<'_, H> {
         let number = self.begin_transfer();
         let request = ByteRequest::Get {
             keys: keys.to_vec(),
-            room: room(number, reply_space_bytes),
+            capacity: reply_capacity(number, reply_space_bytes),
         };
         let last = match self.ask(&request, reply_space_bytes).await? {
             ByteReply::Values(found) if found.len() <= keys.len() => {
@@ -290,15 +295,15 @@ impl<H: SessionHost> CallSequence<'_, H> {
     /// after it (the previous one).
     async fn change(&mut self, key: &[u8], change: &Change<'_>) -> Result<Changed, Error> {
         // The expected value may be empty, and an empty value is never staged.
-        let kept_bytes = string_size_bytes(0);
-        let mut left_bytes = PART_SIZE_BYTES - string_size_bytes(key.len()) - kept_bytes;
+        let reserved_bytes = string_size_bytes(0);
+        let mut left_bytes = PART_SIZE_BYTES - string_size_bytes(key.len()) - reserved_bytes;
         let value = match change.value {
             Some(value) => Some(self.sent(value, &mut left_bytes).await?),
             None => None,
         };
         let expected = match change.condition {
             Condition::IfEqual(Some(expected)) => {
-                left_bytes += kept_bytes;
+                left_bytes += reserved_bytes;
                 Some(self.sent(expected, &mut left_bytes).await?)
             }
             _ => None,
@@ -315,15 +320,15 @@ impl<H: SessionHost> CallSequence<'_, H> {
             ByteReply::SHORT_SIZE_BYTES
         };
         let number = self.begin_transfer();
-        let asked = ByteChange {
+        let change = ByteChange {
             key,
             condition,
             value,
             wants_previous: change.wants_previous,
         };
         let request = ByteRequest::Change {
-            change: asked,
-            room: room(number, reply_space_bytes),
+            change,
+            capacity: reply_capacity(number, reply_space_bytes),
         };
         let ByteReply::Changed {
             is_done,
@@ -358,7 +363,7 @@ impl<H: SessionHost> CallSequence<'_, H> {
         let reply_space_bytes = reply_space_bytes.min(MESSAGE_SIZE_BYTES_MAX);
         let request = ByteRequest::Scan {
             range: wanted.range(limit),
-            room: room(number, reply_space_bytes),
+            capacity: reply_capacity(number, reply_space_bytes),
         };
         let ByteReply::Records {
             records: found,
@@ -367,7 +372,7 @@ impl<H: SessionHost> CallSequence<'_, H> {
         else {
             return Err(other_reply());
         };
-        if !wanted.is_met(&found, (is_end, limit)) {
+        if !wanted.is_answered_by(&found, is_end, limit) {
             return Err(other_reply());
         }
         let Some((last, others)) = found.split_last() else {

@@ -2,10 +2,10 @@
 
 use std::mem;
 
-use farleaf_byte_index::load::{ByteLoadSummary, check_next};
 use farleaf_fabric::OperationKind;
 use farleaf_fabric::message::CallError;
 use farleaf_index::rpc::bytes::{ByteRequest, PART_SIZE_BYTES, SentValue, string_size_bytes};
+use farleaf_index::strings::load::{ByteLoadSummary, check_next};
 
 use super::AsyncByteTable;
 use super::exchange::CallSequence;
@@ -114,7 +114,8 @@ impl<H: SessionHost> CallSequence<'_, H> {
         for (key, value) in records {
             check_next(
                 record_count,
-                (key.as_ref(), value.as_ref()),
+                key.as_ref(),
+                value.as_ref(),
                 previous.as_deref(),
             )?;
             let last = previous.get_or_insert_default();

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use farleaf_byte_index::operation::{Record, RecordBuffer, ReverseCursor, ScanCursor};
+use farleaf_index::strings::operation::{Record, RecordBuffer, ReverseCursor, ScanCursor};
 
 use super::AsyncByteTable;
 use crate::Error;

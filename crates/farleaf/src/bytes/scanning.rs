@@ -1,7 +1,7 @@
 //! Scans and range deletions of a table of byte strings as futures.
 
-use farleaf_byte_index::operation::{Record, RecordBuffer, ReverseCursor, ScanCursor};
 use farleaf_fabric::OperationKind;
+use farleaf_index::strings::operation::{Record, RecordBuffer, ReverseCursor, ScanCursor};
 
 use super::AsyncByteTable;
 use crate::Error;

@@ -4,11 +4,11 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use farleaf_base::{RemoteAddr, SequenceNumber, TableId};
-use farleaf_byte_index::ByteIndexState;
-use farleaf_byte_index::snapshot::SnapshotParts;
 use farleaf_fabric::{Batch, ProtocolCheck};
 use farleaf_index::load::finish_root;
 use farleaf_index::partial::Budget;
+use farleaf_index::strings::ByteIndexState;
+use farleaf_index::strings::snapshot::SnapshotParts;
 use farleaf_index::{IndexError, LayerKind};
 use farleaf_leaf::strings::PageGeometry;
 use farleaf_leaf::strings::format::{PageAccess, block_access};
@@ -66,25 +66,25 @@ impl<H: SessionHost> SessionCore<H> {
         self.page_access(table.geometry, table.entry.record.id)
     }
 
-    /// Opens a table that the operation `begun` has found in the catalog.
+    /// Opens a table that the operation `guard` has found in the catalog.
     pub(crate) async fn open_bytes(
         self: &Rc<Self>,
         entry: CatalogEntry,
-        begun: &OperationGuard<'_>,
+        guard: &OperationGuard<'_>,
     ) -> Result<AsyncByteTable<H>, Error> {
         let id = entry.record.id;
         let known = self.byte_tables.borrow().get(&id).cloned();
         let state = if let Some(state) = known {
             state
         } else {
-            let state = Rc::new(self.byte_table_state(entry, begun).await?);
+            let state = Rc::new(self.byte_table_state(entry, guard).await?);
             // Another future of the session may have opened it meanwhile; they share one state.
             self.opened_count.update(|count| count + 1);
             Rc::clone(self.byte_tables.borrow_mut().entry(id).or_insert(state))
         };
         // Other futures may have caught up meanwhile without this table, so check whether it was
         // dropped.
-        if begun.is_behind() {
+        if guard.is_behind() {
             self.find_dropped_byte_tables(self.unfinished.followed())
                 .await?;
         }
@@ -94,7 +94,7 @@ impl<H: SessionHost> SessionCore<H> {
     async fn byte_table_state(
         self: &Rc<Self>,
         entry: CatalogEntry,
-        begun: &OperationGuard<'_>,
+        guard: &OperationGuard<'_>,
     ) -> Result<ByteTableState, Error> {
         let info = TableInfo::from_record(&entry.record)?;
         let TableKind::Bytes(pages) = info.options.kind else {
@@ -105,7 +105,7 @@ impl<H: SessionHost> SessionCore<H> {
         let (root, id) = (entry.root, entry.record.id);
         let budget = self.options.budget_for(info.options.layer)?;
         let listing = match info.options.layer {
-            LayerKind::RfTree => Some(self.open_listing(&entry, begun).await?),
+            LayerKind::RfTree => Some(self.open_listing(&entry, guard).await?),
             _ => None,
         };
         let (inline, broken) = (
@@ -113,10 +113,10 @@ impl<H: SessionHost> SessionCore<H> {
             Rc::clone(&self.broken),
         );
         let mut index = if let Some(budget) = budget {
-            let snapshot = self.byte_snapshot(geometry, (id, root), budget).await?;
-            ByteIndexState::partial((snapshot, budget), inline, broken)
+            let snapshot = self.byte_snapshot(geometry, id, root, budget).await?;
+            ByteIndexState::partial(snapshot, budget, inline, broken)
         } else {
-            let directory = self.byte_directory(geometry, (id, root), listing.as_deref());
+            let directory = self.byte_directory(geometry, id, root, listing.as_deref());
             ByteIndexState::new(directory.await?, inline, broken)
         };
         if listing.is_some() {
@@ -139,11 +139,11 @@ impl<H: SessionHost> SessionCore<H> {
         &self,
         table: &ByteTableState,
     ) -> Result<OperationGuard<'_>, Error> {
-        let begun = self.begin().await?;
+        let guard = self.begin().await?;
         if table.dropped.get() {
             return Err(dropped(table));
         }
-        Ok(begun)
+        Ok(guard)
     }
 
     /// Checks which open tables of byte strings were dropped or have new roots, and returns memory
@@ -273,7 +273,7 @@ impl<H: SessionHost> SessionCore<H> {
             blocks
                 .give_back(&block_access(&access))
                 .await
-                .map_err(farleaf_byte_index::ByteIndexError::from)?;
+                .map_err(farleaf_index::strings::ByteIndexError::from)?;
             // Pieces of chunks count as well: in a chunk that another session leases they are still
             // held.
             holds_nothing &= blocks.is_empty();
@@ -294,7 +294,7 @@ impl<H: SessionHost> SessionCore<H> {
             }
             wait_count += 1;
             let recycled = blocks.recycle(&block_access(&access)).await;
-            recycled.map_err(farleaf_byte_index::ByteIndexError::from)?;
+            recycled.map_err(farleaf_index::strings::ByteIndexError::from)?;
         }
         Ok(())
     }
@@ -310,7 +310,7 @@ impl<H: SessionHost> SessionCore<H> {
                 table.index.follow_retired();
                 return Ok(());
             }
-            if self.take_byte_root(table, (before, root)).await? {
+            if self.take_byte_root(table, before, root).await? {
                 return Ok(());
             }
         }
@@ -321,20 +321,21 @@ impl<H: SessionHost> SessionCore<H> {
     async fn take_byte_root(
         &self,
         table: &ByteTableState,
-        (from, to): (RemoteAddr, RemoteAddr),
+        from: RemoteAddr,
+        to: RemoteAddr,
     ) -> Result<bool, Error> {
-        let root = (table.entry.record.id, to);
+        let id = table.entry.record.id;
         if let Some(budget) = self.options.budget_for(table.info.options.layer)? {
-            let snapshot = self.byte_snapshot(table.geometry, root, budget).await?;
+            let snapshot = self.byte_snapshot(table.geometry, id, to, budget).await?;
             if table.root.get() != from {
                 return Ok(false);
             }
             let keeps_parts = self.skips_check(ProtocolCheck::PagesBelongToRoot);
             let index = &table.index;
-            index.replace_snapshot((snapshot, budget), keeps_parts);
+            index.replace_snapshot(snapshot, budget, keeps_parts);
         } else {
             let listing = table.listing.as_deref();
-            let directory = self.byte_directory(table.geometry, root, listing);
+            let directory = self.byte_directory(table.geometry, id, to, listing);
             let directory = directory.await?;
             if table.root.get() != from {
                 return Ok(false);
@@ -350,13 +351,20 @@ impl<H: SessionHost> SessionCore<H> {
     async fn byte_snapshot(
         &self,
         geometry: PageGeometry,
-        root: (TableId, RemoteAddr),
+        table: TableId,
+        root: RemoteAddr,
         budget: Budget,
     ) -> Result<SnapshotParts, Error> {
         self.share().refresh_nodes(&self.endpoint).await?;
-        let pool = (self.layout(), geometry);
         let head_bytes_max = budget.head_bytes_max();
-        let opened = SnapshotParts::open(&self.endpoint, pool, root, head_bytes_max);
+        let opened = SnapshotParts::open(
+            &self.endpoint,
+            self.layout(),
+            geometry,
+            table,
+            root,
+            head_bytes_max,
+        );
         Ok(opened.await?)
     }
 

@@ -1,7 +1,7 @@
 //! Statistics of a table of byte strings, collected by reading all its pages.
 
-use farleaf_byte_index::operation::{PageReport, PageSurvey};
 use farleaf_fabric::OperationKind;
+use farleaf_index::strings::operation::{PageReport, PageSurvey};
 use farleaf_leaf::strings::Fence;
 
 use super::{AsyncByteTable, ByteTable};
@@ -100,9 +100,9 @@ impl<H: SessionHost> AsyncByteTable<H> {
     /// The same as those of [`get`](Self::get).
     pub async fn stats(&self) -> Result<ByteTableStats, Error> {
         // Refreshes first, so that the walk does not start at a retired page.
-        let begun = self.session.begin_bytes(&self.state).await?;
+        let guard = self.session.begin_bytes(&self.state).await?;
         self.session.refresh_bytes(&self.state).await?;
-        drop(begun);
+        drop(guard);
         let mut tally = PageCounts::new();
         let mut survey = PageSurvey::default();
         while self.tally_on(&mut survey, &mut tally).await? {}

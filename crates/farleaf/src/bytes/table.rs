@@ -1,8 +1,8 @@
 //! Operations on a table of byte strings as blocking calls.
 
-use farleaf_byte_index::load::ByteLoadSummary;
-use farleaf_byte_index::operation::{Record, RecordBuffer};
 use farleaf_index::operation::HintCounters;
+use farleaf_index::strings::load::ByteLoadSummary;
+use farleaf_index::strings::operation::{Record, RecordBuffer};
 use farleaf_key::{ByteRange, prefix_range};
 use farleaf_pool::allocation::ChunkAllocator;
 use farleaf_pool::layout::CHUNK_SIZE_BYTES;

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::marker::PhantomData;
 
-use farleaf_byte_index::load::ByteLoadSummary;
-use farleaf_byte_index::operation::Record;
+use farleaf_index::strings::load::ByteLoadSummary;
+use farleaf_index::strings::operation::Record;
 use farleaf_key::{
     AsKey, AsRange, AsValue, ByteRange, Key, Value, decode_key, decode_value, encode_key,
     encode_value,

@@ -225,48 +225,48 @@ mod tests {
     /// where, and what to do.
     #[test]
     fn what_is_not_one_whole_table_is_refused() {
-        let told = |pools: &[&'static str], tables: Vec<Option<TableInfo>>| {
+        let refusal = |pools: &[&'static str], tables: Vec<Option<TableInfo>>| {
             check(pools, tables).expect_err("refused").to_string()
         };
         let mut swapped = whole();
         swapped.swap(1, 2);
-        assert!(told(&POOLS, swapped).starts_with(
+        assert!(refusal(&POOLS, swapped).starts_with(
             "shm:b has part 2 of table 't', but was given as part 1; give the pools in"
         ));
-        let few = told(&POOLS[..2], whole()[..2].to_vec());
+        let few = refusal(&POOLS[..2], whole()[..2].to_vec());
         assert!(
             few.contains("'t' has 3 parts, each in a different pool, but 2 pools"),
             "{few}"
         );
         let mut other = whole();
         other[1] = Some(part(8, 1, 10, 19));
-        let other = told(&POOLS, other);
+        let other = refusal(&POOLS, other);
         assert!(
             other.starts_with("shm:a and shm:b have parts of two different tables"),
             "{other}"
         );
         let mut half = whole();
         half[1] = None;
-        let half = told(&POOLS, half);
+        let half = refusal(&POOLS, half);
         assert!(
             half.contains("found in shm:a, shm:c, missing in shm:b"),
             "{half}"
         );
         let mut gap = whole();
         gap[1] = Some(part(7, 1, 11, 19));
-        let gap = told(&POOLS, gap);
+        let gap = refusal(&POOLS, gap);
         assert!(
             gap.contains("expected shm:b to have keys from 10 on, found 11"),
             "{gap}"
         );
         let mut short = whole();
         short[2] = Some(part(7, 2, 20, 99));
-        let short = told(&POOLS, short);
+        let short = refusal(&POOLS, short);
         assert!(short.contains("end at key 99, in shm:c"), "{short}");
         let mut by_itself = whole();
         by_itself[2].as_mut().expect("there").part = None;
-        assert!(told(&POOLS, by_itself).contains("'t' in shm:c is not part of a table over"));
-        let none = told(&POOLS, vec![None; 3]);
+        assert!(refusal(&POOLS, by_itself).contains("'t' in shm:c is not part of a table over"));
+        let none = refusal(&POOLS, vec![None; 3]);
         assert!(
             none.contains("table 't' does not exist in shm:a, shm:b, shm:c"),
             "{none}"

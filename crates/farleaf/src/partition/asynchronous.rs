@@ -331,12 +331,12 @@ impl AsyncPartitionedTable {
     /// Checks that no part has records.
     async fn check_empty(&self) -> Result<(), Error> {
         let parts = self.opened.parts.iter();
-        let looks = parts.map(|part| async {
+        let checks = parts.map(|part| async {
             let mut records = Vec::new();
-            let looked = part.asynchronous().scan_into(0, 1, &mut records).await;
-            looked.map(|()| records.is_empty())
+            let first = part.asynchronous().scan_into(0, 1, &mut records).await;
+            first.map(|()| records.is_empty())
         });
-        for (number, is_empty) in together(looks).await.into_iter().enumerate() {
+        for (number, is_empty) in together(checks).await.into_iter().enumerate() {
             if !self.ended(number, is_empty)? {
                 let error = ErrorKind::Load(LoadError::TableNotEmpty);
                 return Err(self.in_part(number, error.into()));

@@ -162,12 +162,14 @@ mod tests {
     /// Promise: invalid bounds are rejected, and the error gives the reason.
     #[test]
     fn what_cannot_be_bounds_is_refused() {
-        let told = |bounds: Result<Bounds, Error>| bounds.expect_err("refused").to_string();
-        assert!(told(Bounds::new(vec![])).contains("number of pools is 1; expected 2 to"));
-        assert!(told(Bounds::new(vec![0])).contains("bound is 0; "));
-        assert!(told(Bounds::new(vec![5, 5])).contains("bound is 5 after 5; bounds must be"));
-        assert!(told(Bounds::new(vec![5, 4])).contains("bound is 4 after 5"));
-        assert!(told(Bounds::even(PART_COUNT_MAX + 1)).contains("number of pools is 257"));
-        assert!(told(Bounds::of_sample(vec![1, 1, 1], 2)).contains("number of sample keys is 1; "));
+        let refusal = |bounds: Result<Bounds, Error>| bounds.expect_err("refused").to_string();
+        assert!(refusal(Bounds::new(vec![])).contains("number of pools is 1; expected 2 to"));
+        assert!(refusal(Bounds::new(vec![0])).contains("bound is 0; "));
+        assert!(refusal(Bounds::new(vec![5, 5])).contains("bound is 5 after 5; bounds must be"));
+        assert!(refusal(Bounds::new(vec![5, 4])).contains("bound is 4 after 5"));
+        assert!(refusal(Bounds::even(PART_COUNT_MAX + 1)).contains("number of pools is 257"));
+        assert!(
+            refusal(Bounds::of_sample(vec![1, 1, 1], 2)).contains("number of sample keys is 1; ")
+        );
     }
 }

@@ -1,10 +1,10 @@
-//! Tables over several pools: each pool has the keys of one range, and its home serves them.
+//! Tables over several pools: each pool has the keys of one range, and its main node serves them.
 //!
-//! A pool has one home, which executes the calls of its `rpc` and `xstore` tables and trains the
-//! models of the latter. A table that needs more than one server has a *part* in each of several
-//! pools, divided by key (XStore, section 5). A part is an ordinary table of its pool, so search
-//! layers, fabrics and recovery work unchanged. This module adds the bounds between the parts, and
-//! checks that all clients of a table agree on them (docs/explanation/partitions.md).
+//! A pool has one main node, which executes the calls of its `rpc` and `xstore` tables and trains
+//! the models of the latter. A table that needs more than one server has a *part* in each of
+//! several pools, divided by key (XStore, section 5). A part is an ordinary table of its pool, so
+//! search layers, fabrics and recovery work unchanged. This module adds the bounds between the
+//! parts, and checks that all clients of a table agree on them (docs/explanation/partitions.md).
 //!
 //! | module | contents |
 //! |---|---|

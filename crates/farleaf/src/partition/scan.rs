@@ -23,7 +23,7 @@ pub struct PartitionedScan {
 impl PartitionedScan {
     pub(super) fn new(table: AsyncPartitionedTable, from: u64, last: u64, left: usize) -> Self {
         let number = table.part_of(from);
-        let current = scan_of_part(&table, number, (from, last), left);
+        let current = scan_of_part(&table, number, from, last, left);
         Self {
             table,
             number,
@@ -50,7 +50,7 @@ impl PartitionedScan {
             return false;
         };
         self.number += 1;
-        self.current = scan_of_part(&self.table, self.number, (from, self.last), self.left);
+        self.current = scan_of_part(&self.table, self.number, from, self.last, self.left);
         true
     }
 }
@@ -59,7 +59,8 @@ impl PartitionedScan {
 fn scan_of_part(
     table: &AsyncPartitionedTable,
     number: usize,
-    (from, last): (u64, u64),
+    from: u64,
+    last: u64,
     left: usize,
 ) -> Scan {
     let last = last.min(*table.info().bounds.range(number).end());
@@ -85,7 +86,7 @@ impl PartitionedReverseScan {
     /// Creates an iterator from `from` down to `last`, both inclusive.
     pub(super) fn new(table: AsyncPartitionedTable, from: u64, last: u64, left: usize) -> Self {
         let number = table.part_of(from);
-        let current = reverse_scan_of_part(&table, number, (from, last), left);
+        let current = reverse_scan_of_part(&table, number, from, last, left);
         Self {
             table,
             number,
@@ -111,7 +112,7 @@ impl PartitionedReverseScan {
             return false;
         };
         self.number -= 1;
-        self.current = reverse_scan_of_part(&self.table, self.number, (from, self.last), self.left);
+        self.current = reverse_scan_of_part(&self.table, self.number, from, self.last, self.left);
         true
     }
 }
@@ -120,7 +121,8 @@ impl PartitionedReverseScan {
 fn reverse_scan_of_part(
     table: &AsyncPartitionedTable,
     number: usize,
-    (from, last): (u64, u64),
+    from: u64,
+    last: u64,
     left: usize,
 ) -> ReverseScan {
     let last = last.max(*table.info().bounds.range(number).start());

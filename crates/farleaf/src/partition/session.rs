@@ -179,31 +179,33 @@ impl PartitionedSession {
             };
             let session = self.0.all[number].asynchronous();
             if let Err(error) = session.create_part(name, options, part).await {
-                let error = self.creation_failed(name, (table, number), error).await;
-                return Err(self.undo_creation(name, (table, number), error).await);
+                let error = self.creation_failed(name, table, number, error).await;
+                return Err(self.undo_creation(name, table, number, error).await);
             }
         }
         // The first parts may have been dropped before the last ones existed.
         let opened = self.open(name).await;
         match opened {
-            Ok(made) if made.info().id == table => return Ok(made),
+            Ok(opened) if opened.info().id == table => return Ok(opened),
             Err(error) if !error.is_incomplete_table() => {
-                return Err(self.undo_creation(name, (table, count - 1), error).await);
+                return Err(self.undo_creation(name, table, count - 1, error).await);
             }
             _ => {}
         }
         let dropped = ErrorKind::TableDropped {
             name: name.to_owned(),
         };
-        let made = (table, count - 1);
-        Err(self.undo_creation(name, made, dropped.into()).await)
+        Err(self
+            .undo_creation(name, table, count - 1, dropped.into())
+            .await)
     }
 
     /// Returns the reason why a part could not be created.
     async fn creation_failed(
         &self,
         name: &str,
-        (table, number): (PartitionedTableId, usize),
+        table: PartitionedTableId,
+        number: usize,
         error: Error,
     ) -> Error {
         let is_taken = matches!(error.kind(), ErrorKind::TableExists { .. });
@@ -225,12 +227,13 @@ impl PartitionedSession {
     async fn undo_creation(
         &self,
         name: &str,
-        (table, last): (PartitionedTableId, usize),
+        table: PartitionedTableId,
+        last: usize,
         error: Error,
     ) -> Error {
         let mut failed = None;
         for number in (0..=last).rev() {
-            if let Err(error) = self.drop_part(name, (table, number)).await {
+            if let Err(error) = self.drop_part(name, table, number).await {
                 failed = failed.or(Some(error));
             }
         }
@@ -249,7 +252,8 @@ impl PartitionedSession {
     async fn drop_part(
         &self,
         name: &str,
-        (table, number): (PartitionedTableId, usize),
+        table: PartitionedTableId,
+        number: usize,
     ) -> Result<(), Error> {
         let session = self.0.all[number].asynchronous();
         match session.drop_part_of(name, table).await {
@@ -313,7 +317,7 @@ impl PartitionedSession {
             }
             // In reverse order of creation, so that the name is free only when all parts are gone.
             for number in (0..there.len()).rev().filter(|number| there[*number]) {
-                self.drop_part(name, (table, number)).await?;
+                self.drop_part(name, table, number).await?;
             }
             // A concurrent creator may have created more parts.
             found = self.find_parts(name).await?;

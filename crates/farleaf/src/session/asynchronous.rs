@@ -65,8 +65,8 @@ impl<H: SessionHost> AsyncSession<H> {
         name: &str,
         options: &TableOptions,
     ) -> Result<AsyncTable<H>, Error> {
-        let (entry, begun) = self.0.create_entry(name, options, None).await?;
-        self.0.open_entry(entry, &begun).await
+        let (entry, guard) = self.0.create_entry(name, options, None).await?;
+        self.0.open_entry(entry, &guard).await
     }
 
     /// Creates a table like [`create_table`](Self::create_table), of byte strings. The options'
@@ -79,8 +79,8 @@ impl<H: SessionHost> AsyncSession<H> {
         name: &str,
         options: &TableOptions,
     ) -> Result<AsyncByteTable<H>, Error> {
-        let (entry, begun) = self.0.create_entry(name, options, None).await?;
-        self.0.open_bytes(entry, &begun).await
+        let (entry, guard) = self.0.create_entry(name, options, None).await?;
+        self.0.open_bytes(entry, &guard).await
     }
 
     /// Opens a table like [`open_table`](Self::open_table), of byte strings.
@@ -91,11 +91,11 @@ impl<H: SessionHost> AsyncSession<H> {
     pub async fn open_byte_table(&self, name: &str) -> Result<AsyncByteTable<H>, Error> {
         let mut last = None;
         loop {
-            let begun = self.0.begin().await?;
+            let guard = self.0.begin().await?;
             let entry = self.0.find_table(name).await?;
             self.0.check_whole(&entry.record)?;
             let id = entry.record.id;
-            match self.0.open_bytes(entry, &begun).await {
+            match self.0.open_bytes(entry, &guard).await {
                 // The table was dropped meanwhile, with its listing: by now the name is free or
                 // belongs to another table.
                 Err(error)
@@ -114,8 +114,8 @@ impl<H: SessionHost> AsyncSession<H> {
         options: &TableOptions,
         part: PartRecord,
     ) -> Result<AsyncTable<H>, Error> {
-        let (entry, begun) = self.0.create_entry(name, options, Some(part)).await?;
-        self.0.open_entry(entry, &begun).await
+        let (entry, guard) = self.0.create_entry(name, options, Some(part)).await?;
+        self.0.open_entry(entry, &guard).await
     }
 
     /// Opens a table. Reads its directory unless this process has it already; with a metadata
@@ -126,10 +126,10 @@ impl<H: SessionHost> AsyncSession<H> {
     /// unsupported by its search layer ([`ErrorKind::BadOption`]); or it is a part of a table over
     /// several pools ([`PartitionError::IsPart`](crate::PartitionError::IsPart)).
     pub async fn open_table(&self, name: &str) -> Result<AsyncTable<H>, Error> {
-        let begun = self.0.begin().await?;
+        let guard = self.0.begin().await?;
         let entry = self.0.find_table(name).await?;
         self.0.check_whole(&entry.record)?;
-        self.0.open_entry(entry, &begun).await
+        self.0.open_entry(entry, &guard).await
     }
 
     /// Opens an ordinary table, or the part that this pool has of a table over several pools, for
@@ -139,15 +139,15 @@ impl<H: SessionHost> AsyncSession<H> {
     /// # Errors
     /// The same as those of [`open_table`](Self::open_table), except that a part is not an error.
     pub async fn open_part(&self, name: &str) -> Result<AsyncTable<H>, Error> {
-        let begun = self.0.begin().await?;
+        let guard = self.0.begin().await?;
         let entry = self.0.find_table(name).await?;
-        self.0.open_entry(entry, &begun).await
+        self.0.open_entry(entry, &guard).await
     }
 
     /// Returns the properties of the table, or part, of this name, if it exists. Costs one round
     /// trip.
     pub(crate) async fn look_up(&self, name: &str) -> Result<Option<TableInfo>, Error> {
-        let _begun = self.0.begin().await?;
+        let _guard = self.0.begin().await?;
         self.0.look_up(name).await
     }
 
@@ -159,7 +159,7 @@ impl<H: SessionHost> AsyncSession<H> {
     /// The table does not exist, or it is a part of a table over several pools
     /// ([`PartitionError::IsPart`](crate::PartitionError::IsPart)).
     pub async fn drop_table(&self, name: &str) -> Result<(), Error> {
-        let _begun = self.0.begin().await?;
+        let _guard = self.0.begin().await?;
         let check = |record: &TableRecord| self.0.check_whole(record);
         self.0.drop_entry(name, check).await
     }
@@ -173,7 +173,7 @@ impl<H: SessionHost> AsyncSession<H> {
     /// The table does not exist, or it is an ordinary table
     /// ([`PartitionError::NotPart`](crate::PartitionError::NotPart)).
     pub async fn drop_part(&self, name: &str) -> Result<(), Error> {
-        let _begun = self.0.begin().await?;
+        let _guard = self.0.begin().await?;
         let check = |record: &TableRecord| match record.part {
             Some(_) => Ok(()),
             None => Err(PartitionError::NotPart {
@@ -191,7 +191,7 @@ impl<H: SessionHost> AsyncSession<H> {
         name: &str,
         table: PartitionedTableId,
     ) -> Result<(), Error> {
-        let _begun = self.0.begin().await?;
+        let _guard = self.0.begin().await?;
         let is_of = |part: PartRecord| part.table == table;
         let check = |record: &TableRecord| match record.part {
             Some(part) if is_of(part) => Ok(()),
@@ -205,7 +205,7 @@ impl<H: SessionHost> AsyncSession<H> {
     /// # Errors
     /// The fabric failed, or the catalog is corrupted.
     pub async fn list_tables(&self) -> Result<Vec<TableInfo>, Error> {
-        let _begun = self.0.begin().await?;
+        let _guard = self.0.begin().await?;
         self.0.list().await
     }
 

@@ -63,7 +63,7 @@ pub(crate) struct SessionCore<H: SessionHost> {
     /// part of a lease.
     pub(crate) chunk_owner_count: Cell<u32>,
     /// Rings by which the session calls the memory node, after its first call.
-    pub(super) lines: RefCell<Option<Rc<CallerRings>>>,
+    pub(super) rings: RefCell<Option<Rc<CallerRings>>>,
     /// Number of loads and other multi-part transfers to the memory node ever begun.
     load_count: Cell<u64>,
     /// Multi-part transfers for tables of byte strings that the memory node stores.
@@ -131,7 +131,7 @@ impl<H: SessionHost> SessionCore<H> {
             has_pending_work: Rc::default(),
             broken,
             chunk_owner_count: Cell::new(0),
-            lines: RefCell::default(),
+            rings: RefCell::default(),
             load_count: Cell::new(0),
             transfers: Transfers::default(),
             shut_down: Cell::new(false),
@@ -265,11 +265,11 @@ impl<H: SessionHost> SessionCore<H> {
         })
     }
 
-    /// Opens a table that the operation `begun` has found in the catalog.
+    /// Opens a table that the operation `guard` has found in the catalog.
     pub(super) async fn open_entry(
         self: &Rc<Self>,
         entry: CatalogEntry,
-        begun: &OperationGuard<'_>,
+        guard: &OperationGuard<'_>,
     ) -> Result<AsyncTable<H>, Error> {
         let id = entry.record.id;
         let known = self.tables.borrow().get(&id).cloned();
@@ -283,7 +283,7 @@ impl<H: SessionHost> SessionCore<H> {
         };
         // Other futures may have caught up meanwhile without this table, so check whether it was
         // dropped.
-        if begun.is_behind() {
+        if guard.is_behind() {
             self.find_dropped(self.unfinished.followed()).await?;
         }
         Ok(AsyncTable::new(Rc::clone(self), state))
@@ -313,8 +313,8 @@ impl<H: SessionHost> SessionCore<H> {
         let index = IndexState::new(layer, Rc::clone(&self.broken))
             .telling(Rc::clone(&self.has_pending_work), self.link_count_max());
         let local_locks = Arc::clone(&self.share().local_locks);
-        let has_lines = kind == LayerKind::Sherman;
-        let index = index.with_local_locks(has_lines.then_some(local_locks));
+        let has_local_locks = kind == LayerKind::Sherman;
+        let index = index.with_local_locks(has_local_locks.then_some(local_locks));
         let underfull_counter = underfull_count_addr(self.layout(), entry.index);
         let index = index.with_underfull_counter(kind.has_tree().then_some(underfull_counter));
         let (root, dropped) = (Cell::new(root), Cell::new(false));
@@ -361,7 +361,8 @@ impl<H: SessionHost> SessionCore<H> {
     pub(super) async fn take_root(
         &self,
         table: &TableState,
-        (from, to): (RemoteAddr, RemoteAddr),
+        from: RemoteAddr,
+        to: RemoteAddr,
     ) -> Result<bool, Error> {
         let id = table.entry.record.id;
         let kind = table.info.options.layer;

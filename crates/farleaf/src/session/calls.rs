@@ -16,20 +16,21 @@ use crate::host::SessionHost;
 use crate::{Error, ErrorKind};
 
 impl<H: SessionHost> SessionCore<H> {
-    /// Sends a request to the home node and stores the answer in `reply`, for which it reserves
+    /// Sends a request to the main node and stores the answer in `reply`, for which it reserves
     /// `reply_size_bytes`. Costs one batch of two WRITEs, then polls of the reply ring, which are
     /// READs unless the ring is in this process's memory or in the session's window.
     pub(crate) async fn call(
         &self,
         batch: &mut Batch,
         request: &[u8],
-        (reply_size_bytes, reply): (usize, &mut Vec<u8>),
+        reply_size_bytes: usize,
+        reply: &mut Vec<u8>,
     ) -> Result<(), Error> {
-        let lines = self.lines().await?;
-        let caller = Caller::new(&self.endpoint, &self.endpoint, &lines);
+        let rings = self.rings().await?;
+        let caller = Caller::new(&self.endpoint, &self.endpoint, &rings);
         reply.clear();
         let is_gone = self.node_watch();
-        let called = caller.call(batch, request, (reply_size_bytes, reply), is_gone);
+        let called = caller.call(batch, request, reply_size_bytes, reply, is_gone);
         match called.await {
             Ok(()) => Ok(()),
             Err(CallError::Fabric(error)) => Err(error.into()),
@@ -38,7 +39,7 @@ impl<H: SessionHost> SessionCore<H> {
                 Err(ErrorKind::SessionBroken.into())
             }
             Err(error) => {
-                if lines.is_broken() {
+                if rings.is_broken() {
                     self.mark_broken();
                 }
                 Err(ErrorKind::Call(error).into())
@@ -56,14 +57,14 @@ impl<H: SessionHost> SessionCore<H> {
     }
 
     /// Returns the session's rings; the node assigns them at the first call.
-    async fn lines(&self) -> Result<Rc<CallerRings>, Error> {
-        if let Some(lines) = self.known_lines() {
-            return Ok(lines);
+    async fn rings(&self) -> Result<Rc<CallerRings>, Error> {
+        if let Some(rings) = self.known_rings() {
+            return Ok(rings);
         }
         let Some((session, incarnation)) = self.owner.holder() else {
             return Err(ErrorKind::SessionUnknown.into());
         };
-        let home = self.layout().home();
+        let main_node = self.layout().main_node();
         let mut batch = Batch::new();
         let ring_request = if self.endpoint.open_window(WINDOW_SIZE_WORDS) {
             ReplyPlace::InWindow
@@ -71,14 +72,14 @@ impl<H: SessionHost> SessionCore<H> {
             ReplyPlace::InNodeMemory
         };
         batch.write_word(
-            ring_request_addr(home, session),
+            ring_request_addr(main_node, session),
             ring_request.word(incarnation),
         );
-        batch.fetch_add(home.ring_request_count(), 1);
+        batch.fetch_add(main_node.ring_request_count(), 1);
         self.control(&mut batch).await?;
         let is_gone = self.node_watch();
         for attempt in 0.. {
-            let place = rings_addr(home, session);
+            let place = rings_addr(main_node, session);
             if self.read_word(place.offset(1)).await? == incarnation.number() {
                 return self.take_rings(ring_request, self.read_word(place).await?);
             }
@@ -100,27 +101,27 @@ impl<H: SessionHost> SessionCore<H> {
     /// Opens the rings that the node has assigned.
     fn take_rings(&self, ring_request: ReplyPlace, word: u64) -> Result<Rc<CallerRings>, Error> {
         // Another future may have opened the rings first; they share one state.
-        if let Some(lines) = self.known_lines() {
-            return Ok(lines);
+        if let Some(rings) = self.known_rings() {
+            return Ok(rings);
         }
         if word == RINGS_REFUSED {
             return Err(ErrorKind::NoRings.into());
         }
-        let chunk_count = self.layout().home().superblock.chunk_count;
+        let chunk_count = self.layout().main_node().superblock.chunk_count;
         let number = word.checked_sub(1).filter(|number| *number < chunk_count);
         let number = number.ok_or(ErrorKind::BadReply("rings outside the pool's memory"))?;
-        let chunk = ChunkIndex::new(self.layout().home().node, number);
-        let rings = rings_of(self.layout(), chunk, ring_request);
-        let lines = match ring_request {
-            ReplyPlace::InNodeMemory => CallerRings::new(rings),
-            ReplyPlace::InWindow => CallerRings::in_window(rings),
+        let chunk = ChunkIndex::new(self.layout().main_node().node, number);
+        let (requests, replies) = rings_of(self.layout(), chunk, ring_request);
+        let rings = match ring_request {
+            ReplyPlace::InNodeMemory => CallerRings::new(requests, replies),
+            ReplyPlace::InWindow => CallerRings::in_window(requests, replies),
         };
-        let lines = Rc::new(lines);
-        *self.lines.borrow_mut() = Some(Rc::clone(&lines));
-        Ok(lines)
+        let rings = Rc::new(rings);
+        *self.rings.borrow_mut() = Some(Rc::clone(&rings));
+        Ok(rings)
     }
 
-    fn known_lines(&self) -> Option<Rc<CallerRings>> {
-        self.lines.borrow().clone()
+    fn known_rings(&self) -> Option<Rc<CallerRings>> {
+        self.rings.borrow().clone()
     }
 }

@@ -1,10 +1,10 @@
 //! Catalog operations of a session.
 
 use farleaf_base::{OwnerWord, RemoteAddr, SequenceNumber, TableId};
-use farleaf_byte_index::load::{NewByteTable, create_table as create_byte_table};
 use farleaf_executor::backoff;
 use farleaf_fabric::{Batch, Endpoint, OperationKind, ReadSlot};
 use farleaf_index::load::{NewTable, create_table};
+use farleaf_index::strings::load::{NewByteTable, create_table as create_byte_table};
 use farleaf_leaf::words::Critical;
 use farleaf_pool::catalog::{
     CatalogEntry, ENTRY_SIZE_WORDS, EntryState, TABLE_COUNT_MAX, TableRecord, dropped_word,
@@ -172,13 +172,13 @@ impl<H: SessionHost> SessionCore<H> {
         }
         let mut poll_count = 0;
         loop {
-            let begun = self.begin().await?;
+            let guard = self.begin().await?;
             poll_count += 1;
             match self.try_create_entry(name, options, part).await {
                 Err(error) if poll_count < ENTRY_CHECK_COUNT_MAX && error.awaits_free_entry() => {}
-                outcome => return Ok((outcome?, begun)),
+                outcome => return Ok((outcome?, guard)),
             }
-            drop(begun);
+            drop(guard);
             for _ in 0..BACKOFFS_PER_ENTRY_CHECK {
                 backoff(u32::MAX).await;
             }
@@ -218,13 +218,13 @@ impl<H: SessionHost> SessionCore<H> {
             self.control(&mut batch).await?;
             let id = TableId(batch.previous(slot) as u32 + 1);
             let Some(listing) = listing else {
-                let written = self.write_entry((index, id), name, (options, part));
+                let written = self.write_entry(index, id, name, options, part);
                 return written.await;
             };
             self.write_listing(listing, id).await?;
-            let written = self.write_entry((index, id), name, (options, part)).await;
+            let written = self.write_entry(index, id, name, options, part).await;
             if written.is_err() {
-                let is_other = |made: &CatalogEntry| !lists(made, id);
+                let is_other = |listing: &CatalogEntry| !lists(listing, id);
                 self.new_listings.borrow_mut().retain(is_other);
             }
             if matches!(&written, Err(error) if !error.is_fabric_error()) {
@@ -237,18 +237,20 @@ impl<H: SessionHost> SessionCore<H> {
 
     pub(super) async fn write_entry(
         &self,
-        (index, id): (u64, TableId),
+        index: u64,
+        id: TableId,
         name: &str,
-        (options, part): (&TableOptions, Option<PartRecord>),
+        options: &TableOptions,
+        part: Option<PartRecord>,
     ) -> Result<CatalogEntry, Error> {
         let layout = self.layout();
         let mut batch = Batch::new();
         self.chunk_owner_count.update(|count| count + 1);
-        let created = self.make_leaves(id, options).await;
+        let created = self.create_first_leaf(id, options).await;
         if matches!(&created, Err(error) if !error.is_fabric_error()) {
             self.chunk_owner_count.update(|count| count - 1);
         }
-        let made = created?;
+        let first_leaf = created?;
         let record = TableRecord {
             id,
             name: name.to_owned(),
@@ -256,17 +258,17 @@ impl<H: SessionHost> SessionCore<H> {
             search_layer: options.layer.number(),
             fill_percent: options.fill_percent,
             epsilon_milli: options.epsilon_milli(),
-            first_leaf: made.first_leaf(),
+            first_leaf: first_leaf.addr(),
             part,
         };
         let entry = layout.catalog_entry(index);
         batch.clear();
-        batch.write(entry.offset(1), &record.encode_body(made.root()));
+        batch.write(entry.offset(1), &record.encode_body(first_leaf.root()));
         batch.write_word(entry, live_word(id));
         // If the outcome is unknown (FABRIC-5), the sweep cleans up after the session has ended.
         self.control(&mut batch).await?;
-        let root = made.root();
-        self.return_first_leaf(id, options, made).await?;
+        let root = first_leaf.root();
+        self.return_first_leaf(id, options, first_leaf).await?;
         self.chunk_owner_count.update(|count| count - 1);
         Ok(CatalogEntry {
             index,
@@ -280,7 +282,7 @@ impl<H: SessionHost> SessionCore<H> {
     }
 
     /// Creates the first leaf of a table and its tree, if any. Nothing refers to them yet.
-    async fn make_leaves(
+    async fn create_first_leaf(
         &self,
         id: TableId,
         options: &TableOptions,
@@ -302,9 +304,9 @@ impl<H: SessionHost> SessionCore<H> {
         &self,
         id: TableId,
         options: &TableOptions,
-        made: FirstTableLeaf,
+        first_leaf: FirstTableLeaf,
     ) -> Result<(), Error> {
-        match (made, options.kind) {
+        match (first_leaf, options.kind) {
             (FirstTableLeaf::Bytes(table), TableKind::Bytes(pages)) => {
                 let access = self.page_access(options.page_geometry(pages)?, id);
                 table.give_back(&access, true).await?;
@@ -314,7 +316,7 @@ impl<H: SessionHost> SessionCore<H> {
                 table.give_back(&access, true).await?;
             }
             (FirstTableLeaf::Bytes(_), TableKind::Words) => {
-                unreachable!("it was made by these options")
+                unreachable!("it was created with these options")
             }
         }
         Ok(())
@@ -406,7 +408,7 @@ enum FirstTableLeaf {
 }
 
 impl FirstTableLeaf {
-    fn first_leaf(&self) -> RemoteAddr {
+    fn addr(&self) -> RemoteAddr {
         match self {
             Self::Words(table) => table.first_leaf,
             Self::Bytes(table) => table.first_page,
@@ -435,12 +437,12 @@ fn difference(record: &TableRecord, options: &TableOptions) -> String {
         return "created by another version of Farleaf".to_owned();
     };
     let known = known.options;
-    let differs = |name: &str, known: String, asked: String| {
-        (known != asked).then(|| format!("{name} {known} instead of the requested {asked}"))
+    let differs = |name: &str, known: String, requested: String| {
+        (known != requested).then(|| format!("{name} {known} instead of the requested {requested}"))
     };
     if known.kind.name() != options.kind.name() {
-        let (known, asked) = (known.kind.name(), options.kind.name());
-        return format!("with kind {known} instead of the requested {asked}");
+        let (known, requested) = (known.kind.name(), options.kind.name());
+        return format!("with kind {known} instead of the requested {requested}");
     }
     let pages = |options: &TableOptions| match options.kind {
         TableKind::Bytes(pages) => pages,

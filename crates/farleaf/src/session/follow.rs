@@ -24,9 +24,9 @@ impl<H: SessionHost> SessionCore<H> {
     #[expect(clippy::inline_always, reason = "what it returns would go by memory")]
     #[inline(always)]
     pub(crate) fn begin_at_once(&self, table: &TableState) -> Option<OperationGuard<'_>> {
-        let (begun, behind) = self.unfinished.begin();
+        let (guard, behind) = self.unfinished.begin();
         let is_ready = behind.is_none() && !self.has_pending_work.get();
-        (is_ready && !table.needs_slow_path.get() && !self.is_broken()).then_some(begun)
+        (is_ready && !table.needs_slow_path.get() && !self.is_broken()).then_some(guard)
     }
 
     /// Begins an operation like [`begin_at_once`](Self::begin_at_once) if it ends, or is kept,
@@ -46,11 +46,11 @@ impl<H: SessionHost> SessionCore<H> {
         table: &'a TableState,
     ) -> SlowPathFuture<'a, OperationGuard<'a>> {
         Box::pin(async {
-            let begun = self.begin().await?;
+            let guard = self.begin().await?;
             if table.dropped.get() {
                 return Err(dropped(table));
             }
-            Ok(begun)
+            Ok(guard)
         })
     }
 
@@ -65,17 +65,17 @@ impl<H: SessionHost> SessionCore<H> {
             }
             return Err(ErrorKind::SessionBroken.into());
         }
-        let (begun, behind) = self.unfinished.begin();
+        let (guard, behind) = self.unfinished.begin();
         self.do_pending_work().await?;
         let Some(sequence) = behind else {
-            return Ok(begun);
+            return Ok(guard);
         };
         loop {
             let opened_count = self.opened_count.get();
             self.find_dropped(sequence).await?;
             // A table that was opened meanwhile has not been checked.
             if self.opened_count.get() == opened_count {
-                return Ok(self.unfinished.follow(begun, sequence));
+                return Ok(self.unfinished.follow(guard, sequence));
             }
         }
     }
@@ -243,7 +243,7 @@ impl<H: SessionHost> SessionCore<H> {
                 table.index.follow_retired();
                 return Ok(());
             }
-            if self.take_root(table, (before, root)).await? {
+            if self.take_root(table, before, root).await? {
                 return Ok(());
             }
         }

@@ -1,9 +1,9 @@
 //! Listings: catalog entries of tables that list the pages of other tables (see
-//! `farleaf_byte_index::rf_tree`).
+//! `farleaf_index::strings::rf_tree`).
 
 use farleaf_base::TableId;
-use farleaf_byte_index::rf_tree::listing_of;
 use farleaf_fabric::Batch;
+use farleaf_index::strings::rf_tree::listing_of;
 use farleaf_pool::catalog::{CatalogEntry, EntryState, dropped_word};
 
 use super::base::SessionCore;
@@ -22,13 +22,15 @@ impl<H: SessionHost> SessionCore<H> {
     /// [`ErrorKind::TableDropped`]: the listing was dropped with its table. This never happens for
     /// a table that this session has just created.
     pub(crate) async fn find_listing(&self, table: &CatalogEntry) -> Result<CatalogEntry, Error> {
-        let made = {
-            let mut made = self.new_listings.borrow_mut();
-            let place = made.iter().position(|entry| lists(entry, table.record.id));
-            place.map(|place| made.swap_remove(place))
+        let new = {
+            let mut listings = self.new_listings.borrow_mut();
+            let place = listings
+                .iter()
+                .position(|entry| lists(entry, table.record.id));
+            place.map(|place| listings.swap_remove(place))
         };
-        if let Some(made) = made {
-            return Ok(made);
+        if let Some(new) = new {
+            return Ok(new);
         }
         let entries = self.entries().await?.into_iter();
         // A dropped entry loses its root as soon as no session can need it.
@@ -44,9 +46,10 @@ impl<H: SessionHost> SessionCore<H> {
     /// Creates the listing of a table that does not have its own entry yet.
     pub(super) async fn write_listing(&self, index: u64, table: TableId) -> Result<(), Error> {
         let options = TableOptions::bytes();
-        let place = (index, listing_of(table));
         let name = listing_name(table);
-        let entry = self.write_entry(place, &name, (&options, None)).await?;
+        let entry = self
+            .write_entry(index, listing_of(table), &name, &options, None)
+            .await?;
         // Kept here so that opening the new table finds its listing even if another client drops it
         // meanwhile.
         self.new_listings.borrow_mut().push(entry);

@@ -194,14 +194,14 @@ fn readers_are_told_that_the_table_was_dropped() {
                     }
                     assert!(started.elapsed() < Duration::from_secs(20), "nobody tells");
                 };
-                let told = |error: &Error| {
+                let assert_dropped = |error: &Error| {
                     assert!(
                         matches!(error.kind(), ErrorKind::TableDropped { name } if name == "t"),
                         "{error}"
                     );
                 };
-                told(&error);
-                told(&read(reader, &[0]).unwrap_err());
+                assert_dropped(&error);
+                assert_dropped(&read(reader, &[0]).unwrap_err());
             }
         }
     }

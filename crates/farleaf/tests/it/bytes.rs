@@ -123,7 +123,9 @@ pub(crate) fn session(pool: &Pool) -> Session {
 pub(crate) fn assert_agrees(
     pool: &Pool,
     options: &TableOptions,
-    (seed, round_count, count): (u64, usize, usize),
+    seed: u64,
+    round_count: usize,
+    count: usize,
     check: impl Fn(&ByteTable, &Map),
 ) {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
@@ -150,7 +152,7 @@ fn tables_agree_with_maps() {
     for (seed, (page_size, inline_size)) in (1..).zip(SHAPES) {
         for pool in mapped_pools(96) {
             let options = options(page_size, inline_size);
-            assert_agrees(&pool, &options, (seed, 3, 1_500), |_, _| {});
+            assert_agrees(&pool, &options, seed, 3, 1_500, |_, _| {});
         }
     }
 }
@@ -184,7 +186,7 @@ fn tables_that_grow_are_retrained() {
         }
         let mut random = Xoshiro256PlusPlus::seed_from_u64(5);
         work(&table, &mut map, &mut random, 1_000);
-        let begun = Instant::now();
+        let started_at = Instant::now();
         loop {
             let reader = session(&pool);
             let fresh = reader.open_byte_table("t").expect("open");
@@ -197,7 +199,7 @@ fn tables_that_grow_are_retrained() {
                 break;
             }
             assert!(
-                begun.elapsed().as_secs() < 60,
+                started_at.elapsed().as_secs() < 60,
                 "{round_trips} of {}",
                 map.len()
             );
@@ -400,12 +402,12 @@ fn ranges_are_removed() {
         );
         map.retain(|key, _| !key.starts_with(b"user12"));
         assert_scans(&table, &map);
-        let kept = map.split_off(&b"user5"[..]);
+        let remaining = map.split_off(&b"user5"[..]);
         assert_eq!(
             table.delete_range(b"", Some(b"user5")).expect("removed"),
             map.len() as u64
         );
-        assert_scans(&table, &kept);
+        assert_scans(&table, &remaining);
     }
 }
 
@@ -450,9 +452,9 @@ fn dropped_tables_are_told_and_leave_nothing() {
         open.put(b"key", &[round; 300]).expect("put");
         table.put(b"large", &vec![round; 1 << 20]).expect("put");
         one.drop_table("t").expect("dropped");
-        let begun = Instant::now();
+        let started_at = Instant::now();
         let error = loop {
-            assert!(begun.elapsed().as_secs() < 20, "nobody has told");
+            assert!(started_at.elapsed().as_secs() < 20, "nobody has told");
             match open.get(b"key") {
                 Ok(_) => std::thread::sleep(std::time::Duration::from_millis(2)),
                 Err(error) => break error,

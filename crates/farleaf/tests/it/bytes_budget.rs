@@ -193,7 +193,7 @@ fn retrained_tables_are_followed_under_a_budget() {
             assert!(!writer.put(&key, &value).expect("put"));
             map.insert(key, value);
         }
-        let begun = Instant::now();
+        let started_at = Instant::now();
         loop {
             let (session, fresh) = budgeted(&pool, 1 << 20);
             for (key, value) in &map {
@@ -203,7 +203,11 @@ fn retrained_tables_are_followed_under_a_budget() {
             if read < map.len() as u64 * 13 / 10 {
                 break;
             }
-            assert!(begun.elapsed().as_secs() < 60, "{read} of {}", map.len());
+            assert!(
+                started_at.elapsed().as_secs() < 60,
+                "{read} of {}",
+                map.len()
+            );
         }
         assert_scans(&reader, &map);
         assert_scans(&writer, &map);
@@ -228,9 +232,9 @@ fn operations_side_by_side_keep_what_they_need() {
         assert!(table.metadata_bytes() <= 1024);
     }
     map.extend(records);
-    let begun = Instant::now();
+    let started_at = Instant::now();
     while pool.retraining().expect("a tally").tally.model_count == 0 {
-        assert!(begun.elapsed().as_secs() < 60, "nothing was due");
+        assert!(started_at.elapsed().as_secs() < 60, "nothing was due");
         std::thread::sleep(Duration::from_millis(10));
     }
     let keys: Vec<&Vec<u8>> = map.keys().collect();

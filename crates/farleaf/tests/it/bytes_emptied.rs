@@ -14,13 +14,13 @@ fn key(number: u32) -> Vec<u8> {
 
 /// Waits until the table takes at most this many bytes; its session keeps working meanwhile.
 fn wait_until_smaller(table: &ByteTable, bytes_max: u64) {
-    let begun = Instant::now();
+    let started_at = Instant::now();
     loop {
         let stats = table.stats().expect("seen");
         if stats.memory_bytes <= bytes_max {
             return;
         }
-        assert!(begun.elapsed().as_secs() < 60, "{stats:?}");
+        assert!(started_at.elapsed().as_secs() < 60, "{stats:?}");
         // Makes the session publish that it has caught up (LEAF-7).
         table.get(b"key/").expect("got");
         std::thread::sleep(Duration::from_millis(20));

@@ -53,11 +53,11 @@ fn large_values_are_replaced_where_there_is_room_for_two() {
         let put = table.put(b"large", &value);
         put.unwrap_or_else(|error| panic!("round {round}: {error}"));
         assert!(table.get(b"large").expect("got").expect("there") == value);
-        let begun = Instant::now();
+        let started_at = Instant::now();
         let error = table.put(b"larger", &vec![0; 40 << 20]);
         let error = error.expect_err("there is no room").to_string();
         assert!(error.contains("out of space on node 0"), "{error}");
-        assert!(begun.elapsed().as_secs() < 5);
+        assert!(started_at.elapsed().as_secs() < 5);
     }
 }
 
@@ -159,10 +159,10 @@ fn a_pool_that_becomes_full_in_the_middle_of_a_list_gets_all_back() {
     let fits = |number: &u32| match table.put(&name(*number), &value(*number)) {
         Ok(_) => true,
         Err(error) => {
-            let told = error.to_string();
+            let message = error.to_string();
             assert!(
-                told.contains("out of space on node 0 for a value block of 131072"),
-                "{told}"
+                message.contains("out of space on node 0 for a value block of 131072"),
+                "{message}"
             );
             false
         }

@@ -1,7 +1,7 @@
 //! Loss of a node that has the listing of a table of byte strings.
 
 use farleaf::{ByteTable, Error, ErrorKind, LayerKind, NodeState, Pool, TableOptions};
-use farleaf_node::GuestNode;
+use farleaf_node::DataNode;
 
 use crate::bytes::options;
 use crate::several_nodes::{Nodes, active_count, wait_for};
@@ -39,19 +39,20 @@ fn is_lost(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::NodeLost { .. })
 }
 
-/// Adds a guest as the last one, because the order of the guests determines where data goes.
-fn guest(nodes: &Nodes, pool: &Pool) -> GuestNode {
-    let before = active_count(&pool.nodes().expect("the home is there"));
-    let guest = nodes.guest();
+/// Adds a data node as the last one, because the order of the data nodes determines where data
+/// goes.
+fn data_node(nodes: &Nodes, pool: &Pool) -> DataNode {
+    let before = active_count(&pool.nodes().expect("the main node is there"));
+    let data_node = nodes.data_node();
     wait_for(pool, "it joins", |nodes| active_count(nodes) > before);
-    guest
+    data_node
 }
 
-/// Creates a table in a pool whose home is fuller than its guests will be, so that loads go to the
-/// guests.
+/// Creates a table in a pool whose main node is fuller than its data nodes will be, so that loads
+/// go to the data nodes.
 fn loaded(pool: &Pool) -> ByteTable {
     let session = pool.session().expect("a session");
-    let filling = session.create_byte_table("home", &TableOptions::bytes());
+    let filling = session.create_byte_table("main node", &TableOptions::bytes());
     let filling = filling.expect("a table");
     let value = vec![7; 60_000];
     for number in 0..300_u32 {
@@ -73,15 +74,15 @@ fn loaded(pool: &Pool) -> ByteTable {
 #[test]
 fn a_table_is_found_though_its_listing_is_lost() {
     let mut by_models_count = 0;
-    // The listing is on one of the two guests, or partly on each.
+    // The listing is on one of the two data nodes, or partly on each.
     for lost in 0..2 {
-        let nodes = Nodes::home_alone();
+        let nodes = Nodes::main_node_alone();
         let pool = nodes.open();
-        let mut guests = vec![guest(&nodes, &pool), guest(&nodes, &pool)];
+        let mut data_nodes = vec![data_node(&nodes, &pool), data_node(&nodes, &pool)];
         let table = loaded(&pool);
         assert_eq!(read(&table), (RECORD_COUNT / READ_STEP as u32, 0));
         let cache_bytes = table.metadata_bytes();
-        drop(guests.swap_remove(lost));
+        drop(data_nodes.swap_remove(lost));
         wait_for(&pool, "one is lost", |nodes| {
             nodes.iter().any(|node| node.state == NodeState::Lost)
         });

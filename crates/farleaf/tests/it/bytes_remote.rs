@@ -47,9 +47,9 @@ fn value_of(size_bytes: u32, seed: u32) -> Vec<u8> {
 
 /// Waits until a condition holds.
 fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
-    let begun = Instant::now();
+    let started_at = Instant::now();
     while !holds() {
-        assert!(begun.elapsed() < Duration::from_secs(20), "{what}");
+        assert!(started_at.elapsed() < Duration::from_secs(20), "{what}");
         std::thread::sleep(Duration::from_millis(2));
     }
 }
@@ -59,7 +59,7 @@ fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
 #[test]
 fn tables_agree_with_maps() {
     for (seed, pool) in (1..).zip(pools(96)) {
-        assert_agrees(&pool, &remote(), (seed, 2, 1_000), |table, map| {
+        assert_agrees(&pool, &remote(), seed, 2, 1_000, |table, map| {
             let stats = table.stats().expect("stats");
             assert_eq!(stats.records, map.len() as u64);
             assert!(stats.sound && stats.pages == 0, "{stats:?}");
@@ -413,8 +413,8 @@ fn drop_in_the_middle(
 ) {
     let mut tasks = TaskSet::with_capacity(1);
     let table = table.asynchronous();
-    let begun = tasks.spawn(operation(table));
-    assert!(matches!(begun, Ok(None)), "it takes several calls");
+    let outcome = tasks.spawn(operation(table));
+    assert!(matches!(outcome, Ok(None)), "it takes several calls");
     for _ in 0..poll_count {
         assert_eq!(tasks.run_ready(|()| ()), 0, "it is in the middle");
     }
@@ -471,8 +471,8 @@ fn many_at_once_come_to_their_ends() {
         });
         let mut done_count = 0;
         for get in gets {
-            let begun = tasks.spawn(get);
-            done_count += usize::from(matches!(begun, Ok(Some(()))));
+            let outcome = tasks.spawn(get);
+            done_count += usize::from(matches!(outcome, Ok(Some(()))));
         }
         tasks.drain(session.completions(), |()| done_count += 1);
         assert_eq!(done_count, 200);

@@ -26,7 +26,7 @@ fn tables_agree_with_maps() {
     for (seed, (page_size, inline_size)) in (1..).zip([(512, 32), (1024, 128)]) {
         for pool in mapped_pools(96) {
             let options = listed(page_size, inline_size);
-            assert_agrees(&pool, &options, (seed, 3, 1_500), |_, _| {});
+            assert_agrees(&pool, &options, seed, 3, 1_500, |_, _| {});
         }
     }
 }
@@ -138,9 +138,9 @@ fn listings_come_and_go_with_their_tables() {
         table.bulk_load(records, |_| {}).expect("a load");
         open.put(b"key", &[round; 300]).expect("put");
         one.drop_table("t").expect("dropped");
-        let begun = Instant::now();
+        let started_at = Instant::now();
         while open.get(b"key").is_ok() {
-            assert!(begun.elapsed().as_secs() < 20, "nobody has told");
+            assert!(started_at.elapsed().as_secs() < 20, "nobody has told");
             std::thread::sleep(Duration::from_millis(1));
         }
     }

@@ -145,21 +145,23 @@ fn a_table_that_another_session_drops_is_dropped() {
         let table = one
             .create_byte_table("t", &TableOptions::bytes())
             .expect("a table");
-        let kept = one
+        let other_table = one
             .create_byte_table("kept", &TableOptions::bytes())
             .expect("a table");
         table.put(b"key", &[7; 3000]).expect("put");
         other.drop_table("t").expect("dropped");
-        let told = (0..1000).find_map(|_| {
+        let error = (0..1000).find_map(|_| {
             std::thread::sleep(std::time::Duration::from_millis(5));
             table.get(b"key").err()
         });
-        let told = told.expect("the session follows within five seconds");
+        let error = error.expect("the session follows within five seconds");
         assert!(
-            matches!(told.kind(), ErrorKind::TableDropped { .. }),
-            "{told}"
+            matches!(error.kind(), ErrorKind::TableDropped { .. }),
+            "{error}"
         );
-        kept.put(b"key", b"value").expect("the other one stays");
+        other_table
+            .put(b"key", b"value")
+            .expect("the other one stays");
         let next = one.create_byte_table("t", &TableOptions::bytes());
         assert_eq!(next.expect("made").get(b"key").expect("got"), None);
     }

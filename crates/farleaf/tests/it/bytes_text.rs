@@ -86,7 +86,7 @@ fn text_that_grows_is_retrained() {
             table.put(&key, &value).expect("put");
             map.insert(key, value);
         }
-        let begun = Instant::now();
+        let started_at = Instant::now();
         loop {
             let reader = session(&pool);
             let fresh = reader.open_byte_table("t").expect("open");
@@ -94,7 +94,11 @@ fn text_that_grows_is_retrained() {
             if took < map.len() as u64 * 12 / 10 {
                 break;
             }
-            assert!(begun.elapsed().as_secs() < 60, "{took} of {}", map.len());
+            assert!(
+                started_at.elapsed().as_secs() < 60,
+                "{took} of {}",
+                map.len()
+            );
         }
         let report = pool.retraining().expect("a tally");
         assert!(report.tally.model_count > 0, "{report:?}");

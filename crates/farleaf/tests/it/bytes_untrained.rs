@@ -88,7 +88,7 @@ fn scans_of_unknown_pages_cost_a_round_trip_for_each() {
 fn tables_that_outgrow_their_training_are_trained_in_the_end() {
     for pool in mapped_retraining_pools(64) {
         let (_writing, table, map) = grown(&pool, 30_000);
-        let begun = Instant::now();
+        let started_at = Instant::now();
         loop {
             let reader = session(&pool);
             let fresh = reader.open_byte_table("t").expect("opened");
@@ -101,7 +101,7 @@ fn tables_that_outgrow_their_training_are_trained_in_the_end() {
             }
             let seen = table.stats().expect("seen");
             assert!(
-                begun.elapsed().as_secs() < 60,
+                started_at.elapsed().as_secs() < 60,
                 "{trips} round trips: {seen:?}"
             );
             std::thread::sleep(Duration::from_millis(100));

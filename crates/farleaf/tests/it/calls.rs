@@ -146,11 +146,11 @@ fn a_dropped_table_is_forgotten() {
         let open = other.open_table("t").unwrap();
         assert_eq!(open.get(1).unwrap(), Some(2));
         session.drop_table("t").unwrap();
-        let begun = Instant::now();
+        let started_at = Instant::now();
         loop {
             match open.get(1) {
                 Err(error) if matches!(error.kind(), ErrorKind::TableDropped { .. }) => break,
-                Ok(_) if begun.elapsed() < Duration::from_secs(20) => {}
+                Ok(_) if started_at.elapsed() < Duration::from_secs(20) => {}
                 found => panic!("{found:?}"),
             }
         }
@@ -179,9 +179,12 @@ fn rings_come_back() {
                 );
             }
         }
-        let begun = Instant::now();
+        let started_at = Instant::now();
         while pool.usage().unwrap().used_bytes > used {
-            assert!(begun.elapsed() < Duration::from_secs(20), "they come back");
+            assert!(
+                started_at.elapsed() < Duration::from_secs(20),
+                "they come back"
+            );
             std::thread::sleep(Duration::from_millis(5));
         }
     }
@@ -264,10 +267,10 @@ fn rings_are_given_when_there_is_room() {
     let is_refused = |error: &Error| matches!(error.kind(), ErrorKind::NoRings);
     assert!(is_refused(&table.put(1, 1).unwrap_err()));
     session.drop_table("u").unwrap();
-    let begun = Instant::now();
+    let started_at = Instant::now();
     while let Err(error) = table.put(1, 1) {
         assert!(is_refused(&error), "{error}");
-        assert!(begun.elapsed() < Duration::from_secs(20), "{error}");
+        assert!(started_at.elapsed() < Duration::from_secs(20), "{error}");
         std::thread::sleep(Duration::from_millis(5));
     }
     assert_eq!(table.get(1).unwrap(), Some(1));

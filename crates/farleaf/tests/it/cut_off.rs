@@ -1,5 +1,5 @@
-//! Clients of pools of several nodes whose connection to a guest is cut, while the guest is alive
-//! and the home hears from it.
+//! Clients of pools of several nodes whose connection to a data node is cut, while the data node is
+//! alive and the main node hears from it.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -14,9 +14,9 @@ use farleaf::{
 };
 use farleaf_base::NodeId;
 use farleaf_fabric::tcp::Secret;
-use farleaf_node::{GuestNode, GuestOptions, ShmNode, TcpListenOptions};
+use farleaf_node::{DataNode, DataNodeOptions, ShmNode, TcpListenOptions};
 
-use crate::several_nodes::home_options;
+use crate::several_nodes::main_node_options;
 
 /// Memory of each node in bytes.
 const SIZE_BYTES: u64 = 48 << 20;
@@ -62,7 +62,7 @@ fn carry(mut from: TcpStream, mut to: &TcpStream) {
     let _ = to.shutdown(Shutdown::Write);
 }
 
-/// Proxy between a guest and all its peers.
+/// Proxy between a data node and all its peers.
 struct Proxy {
     address: SocketAddr,
     to: Arc<Mutex<Option<SocketAddr>>>,
@@ -111,16 +111,16 @@ impl Proxy {
     }
 }
 
-/// Home, and a guest behind a proxy.
-struct HomeAndGuest {
-    _guest: GuestNode,
-    _home: ShmNode,
+/// Main node, and a data node behind a proxy.
+struct MainAndDataNode {
+    _data_node: DataNode,
+    _main_node: ShmNode,
     address: String,
     connect: ConnectOptions,
     proxy: Proxy,
 }
 
-impl HomeAndGuest {
+impl MainAndDataNode {
     fn start(name: &str) -> Self {
         // A secret that the nodes created themselves would be stored under the port at which they
         // listen.
@@ -131,37 +131,37 @@ impl HomeAndGuest {
         };
         let mut listen = TcpListenOptions::at(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
         listen.secret = Some(secret);
-        let options = home_options(&connect, LOST_AFTER);
+        let options = main_node_options(&connect, LOST_AFTER);
         let name = format!("cut-off-{name}-{}", std::process::id());
-        // Nothing changes by itself, so the home's agent has no reason to connect.
+        // Nothing changes by itself, so the main node's agent has no reason to connect.
         let retraining = retrain_policy(0).expect("there is one");
-        let home = ShmNode::start_home(&name, SIZE_BYTES, retraining, options);
-        let mut home = home.expect("a home");
-        let address = home.listen(&listen).expect("a port").to_string();
+        let main_node = ShmNode::start_main_node(&name, SIZE_BYTES, retraining, options);
+        let mut main_node = main_node.expect("a main node");
+        let address = main_node.listen(&listen).expect("a port").to_string();
         let proxy = Proxy::new();
-        let options = GuestOptions {
-            name: format!("{name}-guest"),
+        let options = DataNodeOptions {
+            name: format!("{name}-data-node"),
             size_bytes: SIZE_BYTES,
             listen,
             address: proxy.address.to_string(),
             wanted: NodeId(0),
-            home_address: address.clone(),
+            main_node_address: address.clone(),
             connect: connect.clone(),
             verbs: None,
         };
-        let guest = GuestNode::start(&options).expect("a guest");
-        *proxy.to.lock().expect("no panic") = Some(guest.network_address());
-        guest.wait_until_joined().expect("it joins");
+        let data_node = DataNode::start(&options).expect("a data node");
+        *proxy.to.lock().expect("no panic") = Some(data_node.network_address());
+        data_node.wait_until_joined().expect("it joins");
         let scene = Self {
-            _guest: guest,
-            _home: home,
+            _data_node: data_node,
+            _main_node: main_node,
             address,
             connect,
             proxy,
         };
         let pool = scene.open();
         let until = Instant::now() + Duration::from_mins(1);
-        while pool.nodes().expect("the home is there").len() < 2 {
+        while pool.nodes().expect("the main node is there").len() < 2 {
             assert!(Instant::now() < until, "it joins");
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -190,12 +190,12 @@ fn first_failure(table: &Table) -> Option<Error> {
     })
 }
 
-/// Promise: a process whose control connection to a live guest has ended logs in there again, for
-/// new sessions and for itself. Sessions that used the guest are broken, and no node is lost. (The
-/// guest did not know the process any more, which used the old ticket forever.)
+/// Promise: a process whose control connection to a live data node has ended logs in there again,
+/// for new sessions and for itself. Sessions that used the data node are broken, and no node is
+/// lost. (The data node did not know the process any more, which used the old ticket forever.)
 #[test]
-fn a_guest_is_logged_in_to_again() {
-    let scene = HomeAndGuest::start("login");
+fn a_data_node_is_logged_in_to_again() {
+    let scene = MainAndDataNode::start("login");
     let pool = scene.open();
     let early = pool.session().expect("a session");
     let control = scene.proxy.carried_count();
@@ -238,20 +238,24 @@ fn a_guest_is_logged_in_to_again() {
 /// here. (Listing failed.)
 #[test]
 fn nodes_are_listed_though_one_cannot_be_reached() {
-    let scene = HomeAndGuest::start("listed");
+    let scene = MainAndDataNode::start("listed");
     let known = scene.open();
     let before = known.nodes().expect("both are there");
     assert!(before.iter().all(|node| node.used_bytes.is_some()));
     scene.proxy.is_barred.store(true, Ordering::SeqCst);
     for pool in [known, scene.open()] {
-        let nodes = pool.nodes().expect("the home is there");
+        let nodes = pool.nodes().expect("the main node is there");
         assert_eq!(nodes[0], before[0]);
         let unreached = NodeInfo {
             used_bytes: None,
             ..before[1].clone()
         };
         assert_eq!(nodes[1..], [unreached]);
-        assert_eq!(nodes[1].state, NodeState::Active, "the home hears from it");
+        assert_eq!(
+            nodes[1].state,
+            NodeState::Active,
+            "the main node hears from it"
+        );
         scene.proxy.is_barred.store(false, Ordering::SeqCst);
         assert_eq!(pool.nodes().expect("both are there"), before);
         scene.proxy.is_barred.store(true, Ordering::SeqCst);

@@ -60,9 +60,9 @@ fn pass_on(mut from: TcpStream, to: TcpStream, delay: Duration, is_cut: &Arc<Ato
     let is_cut = Arc::clone(is_cut);
     std::thread::spawn(move || send_when_due(&pieces, to, &is_cut));
     std::thread::spawn(move || {
-        let mut room = vec![0; 64 << 10];
-        while let Ok(count @ 1..) = from.read(&mut room) {
-            let piece = (Instant::now() + delay, room[..count].to_vec());
+        let mut space = vec![0; 64 << 10];
+        while let Ok(count @ 1..) = from.read(&mut space) {
+            let piece = (Instant::now() + delay, space[..count].to_vec());
             if sender.send(piece).is_err() {
                 return;
             }
@@ -132,9 +132,9 @@ fn loaded(session: &Session) -> Table {
 fn median_us(count: u64, mut once: impl FnMut(u64)) -> u128 {
     let mut times: Vec<_> = (0..count)
         .map(|index| {
-            let begun = Instant::now();
+            let started_at = Instant::now();
             once(index);
-            begun.elapsed().as_micros()
+            started_at.elapsed().as_micros()
         })
         .collect();
     times.sort_unstable();
@@ -147,15 +147,15 @@ fn bare_round_trip_us() -> u128 {
     let relay = Relay::start(listener.local_addr().expect("bound"), DELAY);
     std::thread::spawn(move || {
         let (mut socket, _) = listener.accept().expect("the relay comes");
-        let mut room = [0; 64];
-        while socket.read_exact(&mut room).is_ok() && socket.write_all(&room).is_ok() {}
+        let mut space = [0; 64];
+        while socket.read_exact(&mut space).is_ok() && socket.write_all(&space).is_ok() {}
     });
     let mut socket = TcpStream::connect(relay.address).expect("the relay listens");
     socket.set_nodelay(true).expect("a socket");
     median_us(100, |_| {
-        let mut room = [7; 64];
-        socket.write_all(&room).expect("sent");
-        socket.read_exact(&mut room).expect("echoed");
+        let mut space = [7; 64];
+        socket.write_all(&space).expect("sent");
+        socket.read_exact(&mut space).expect("echoed");
     })
 }
 
@@ -196,34 +196,34 @@ fn a_cut_link_ends_in_an_error_and_stops_nobody() {
     let direct = open(address, Duration::from_secs(10))
         .session()
         .expect("a session");
-    let kept = loaded(&direct);
+    let direct_table = loaded(&direct);
     let pool = open(relay.address, Duration::from_millis(300));
     let session = pool.session().expect("a session");
     let table = session.open_table("t").expect("it is there");
     assert_eq!(table.get(5).expect("a get"), Some(!5));
     let alive = direct.pool().usage().expect("usage").session_count;
     relay.is_cut.store(true, Ordering::Relaxed);
-    let begun = Instant::now();
+    let started_at = Instant::now();
     let error = table.put(5, 0).expect_err("nobody answers");
     let is_unknown = matches!(error.kind(), ErrorKind::Fabric(failure)
         if matches!(failure.kind(), BatchErrorKind::Unknown { .. }));
     assert!(
-        is_unknown && begun.elapsed() < Duration::from_secs(5),
+        is_unknown && started_at.elapsed() < Duration::from_secs(5),
         "{error}"
     );
     for key in 0..200 {
-        kept.put(key, key).expect("others go on");
+        direct_table.put(key, key).expect("others go on");
     }
     let gone_in = Duration::from_secs(20);
     while direct.pool().usage().expect("usage").session_count >= alive {
         assert!(
-            begun.elapsed() < gone_in,
+            started_at.elapsed() < gone_in,
             "the node has not given the client up"
         );
         std::thread::sleep(Duration::from_millis(20));
     }
     for key in 0..200 {
-        assert_eq!(kept.get(key).expect("a get"), Some(key));
+        assert_eq!(direct_table.get(key).expect("a get"), Some(key));
     }
 }
 
@@ -236,7 +236,7 @@ fn a_process_that_cannot_follow_gives_itself_up() {
     let direct = open(address, Duration::from_secs(10))
         .session()
         .expect("a session");
-    let kept = loaded(&direct);
+    let direct_table = loaded(&direct);
     let alive = direct.pool().usage().expect("usage").session_count;
     let relay = Relay::start(address, Duration::ZERO);
     let pool = open(relay.address, Duration::from_secs(10));
@@ -245,20 +245,20 @@ fn a_process_that_cannot_follow_gives_itself_up() {
     // The control connection came first, then the process's own, then the session's.
     let own = relay.clients.lock().expect("no panic").swap_remove(1);
     own.shutdown(Shutdown::Both).expect("it was open");
-    let begun = Instant::now();
+    let started_at = Instant::now();
     while table.put(5, 0).is_ok() {
         assert!(
-            begun.elapsed() < Duration::from_secs(20),
+            started_at.elapsed() < Duration::from_secs(20),
             "it goes on for ever"
         );
     }
     while direct.pool().usage().expect("usage").session_count > alive {
         assert!(
-            begun.elapsed() < Duration::from_secs(20),
+            started_at.elapsed() < Duration::from_secs(20),
             "it is not fenced"
         );
         std::thread::sleep(Duration::from_millis(20));
     }
     pool.session().expect_err("the process has given itself up");
-    kept.put(5, 7).expect("others go on");
+    direct_table.put(5, 7).expect("others go on");
 }

@@ -31,7 +31,7 @@ fn drain_under_load(layer: LayerKind, record_count: u64) {
         node.map(|node| (node.number, node.state))
             .expect("it has joined")
     };
-    let (number, _) = of_first(&pool.nodes().expect("the home is there"));
+    let (number, _) = of_first(&pool.nodes().expect("the main node is there"));
     let stop = std::sync::atomic::AtomicBool::new(false);
     let mut model: BTreeMap<u64, u64> = (0..record_count).map(|it| (key(it), it)).collect();
     let written = std::thread::scope(|scope| {
@@ -55,9 +55,9 @@ fn drain_under_load(layer: LayerKind, record_count: u64) {
         let refused = pool.set_node_state(0, NodeState::Draining);
         assert!(
             refused
-                .expect_err("the home stays")
+                .expect_err("the main node stays")
                 .to_string()
-                .contains("home")
+                .contains("main node")
         );
         let checked = std::cell::Cell::new(0);
         wait_for(&pool, "it has left", |nodes| {
@@ -78,7 +78,7 @@ fn drain_under_load(layer: LayerKind, record_count: u64) {
         scanned.expect("a scan").into_iter().eq(model),
         "nothing is missing"
     );
-    let nodes = pool.nodes().expect("the home is there");
+    let nodes = pool.nodes().expect("the main node is there");
     assert_eq!(
         of_first(&nodes).1,
         NodeState::Left,

@@ -72,7 +72,7 @@ fn one_session_is_fenced_and_its_sibling_goes_on() {
     table.put(1, 2).expect_err("its session is fenced");
     let sibling = second.open_table("t").expect("it is there");
     assert_eq!(sibling.get(1).expect("a get"), Some(1));
-    let begun = Instant::now();
+    let started_at = Instant::now();
     let heartbeat = || {
         let found = alive(&endpoint, &layout)
             .into_iter()
@@ -82,7 +82,7 @@ fn one_session_is_fenced_and_its_sibling_goes_on() {
     let before = heartbeat();
     while heartbeat() == before {
         assert!(
-            begun.elapsed() < Duration::from_secs(20),
+            started_at.elapsed() < Duration::from_secs(20),
             "nobody publishes for it"
         );
         std::thread::sleep(Duration::from_millis(5));

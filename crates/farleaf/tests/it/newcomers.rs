@@ -1,4 +1,4 @@
-//! Guests that join a pool, and the connections of the home's own agent to them.
+//! Data nodes that join a pool, and the connections of the main node's own agent to them.
 
 use std::io::copy;
 use std::net::{Ipv4Addr, Shutdown, TcpListener as Socket, TcpStream};
@@ -11,10 +11,10 @@ use farleaf_fabric::mapped::MappedMemory;
 use farleaf_fabric::tcp::{Grant, JoinRequest, Rights, Secret, TcpClient, TcpListener, TcpService};
 use farleaf_fabric::{Control, SessionService, StopSignal};
 use farleaf_node::sessions::format_memory;
-use farleaf_node::{GuestNode, GuestOptions, ShmNode};
+use farleaf_node::{DataNode, DataNodeOptions, ShmNode};
 
 use crate::several_nodes::{
-    LOST_AFTER, Nodes, SIZE_BYTES, active_count, add_far, client, home_options, key, listen,
+    LOST_AFTER, Nodes, SIZE_BYTES, active_count, add_far, client, key, listen, main_node_options,
     wait_for,
 };
 
@@ -28,12 +28,12 @@ fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Promise (FABRIC-6): a session that was fenced before a guest joined, or while it was joining,
-/// writes nothing there; a live session does.
+/// Promise (FABRIC-6): a session that was fenced before a data node joined, or while it was
+/// joining, writes nothing there; a live session does.
 #[test]
 fn a_newcomer_bars_what_was_fenced_before() {
-    let nodes = Nodes::home_alone();
-    let home = client(&nodes.address);
+    let nodes = Nodes::main_node_alone();
+    let main_node = client(&nodes.address);
     let administrator = client(&nodes.address);
     let fence = |owner| {
         let fenced = administrator.fence_session(owner, &mut |_| ());
@@ -41,27 +41,27 @@ fn a_newcomer_bars_what_was_fenced_before() {
     };
     let mut fenced: Vec<OwnerWord> = Vec::new();
     let mut fence_one = || {
-        let owner = home.register_session().expect("a session");
+        let owner = main_node.register_session().expect("a session");
         fence(owner);
         fenced.push(owner);
     };
-    // Without a guest, with one, and while another one joins.
+    // Without a data node, with one, and while another one joins.
     fence_one();
-    let first = nodes.guest();
+    let first = nodes.data_node();
     first.wait_until_joined().expect("it joins");
     fence_one();
-    let alive = home.register_session().expect("a session");
-    let second = nodes.guest();
+    let alive = main_node.register_session().expect("a session");
+    let second = nodes.data_node();
     let pool = nodes.open();
     let until = Instant::now() + WAIT_MAX;
     loop {
         fence_one();
-        if active_count(&pool.nodes().expect("the home is there")) == 3 {
+        if active_count(&pool.nodes().expect("the main node is there")) == 3 {
             break;
         }
         assert!(Instant::now() < until, "it joins");
     }
-    let at_second = client(&second.network_address().to_string()).with_sessions_of(&home);
+    let at_second = client(&second.network_address().to_string()).with_sessions_of(&main_node);
     for owner in fenced {
         let refused = at_second.endpoint(Some(owner)).expect_err("it is fenced");
         assert!(refused.to_string().contains("has been fenced"), "{refused}");
@@ -70,7 +70,8 @@ fn a_newcomer_bars_what_was_fenced_before() {
     assert_eq!(add_far(&endpoint).expect("it may"), 0);
 }
 
-/// Guest that answers and bars sessions until it has barred one; then it closes all connections.
+/// Data node that answers and bars sessions until it has barred one; then it closes all
+/// connections.
 struct Failing {
     stop: StopSignal,
     barred: Arc<Mutex<Vec<OwnerWord>>>,
@@ -104,15 +105,15 @@ impl TcpService for Failing {
     }
 }
 
-/// Promise: a guest that fails while the home tells it which sessions are fenced does not join, so
-/// that no client waits for it; its number is free for the next guest.
+/// Promise: a data node that fails while the main node tells it which sessions are fenced does not
+/// join, so that no client waits for it; its number is free for the next data node.
 #[test]
-fn a_guest_that_fails_while_it_is_taken_in_is_none() {
-    let nodes = Nodes::home_alone();
-    let home = client(&nodes.address);
-    let mut fenced = [(); 2].map(|()| home.register_session().expect("a session"));
+fn a_data_node_that_fails_while_it_is_taken_in_is_none() {
+    let nodes = Nodes::main_node_alone();
+    let main_node = client(&nodes.address);
+    let mut fenced = [(); 2].map(|()| main_node.register_session().expect("a session"));
     for owner in fenced {
-        home.close_session(owner).expect("closed");
+        main_node.close_session(owner).expect("closed");
     }
     let memory = Arc::new(MappedMemory::anonymous(SIZE_BYTES).expect("memory"));
     let layout = format_memory(&memory).expect("large enough");
@@ -133,7 +134,7 @@ fn a_guest_that_fails_while_it_is_taken_in_is_none() {
     let refused = std::thread::scope(|scope| {
         scope.spawn(move || listener.run(&mut failing, &stop));
         loop {
-            match home.join(&request) {
+            match main_node.join(&request) {
                 Ok(joined) if joined.node.is_none() => {
                     std::thread::sleep(Duration::from_millis(20));
                 }
@@ -152,21 +153,21 @@ fn a_guest_that_fails_while_it_is_taken_in_is_none() {
         fenced[..1],
         "before it hung up"
     );
-    assert_eq!(home.member(NodeId(1)).expect("an answer").state, 0);
-    let guest = nodes.guest();
-    assert_eq!(guest.wait_until_joined().expect("it joins"), NodeId(1));
+    assert_eq!(main_node.member(NodeId(1)).expect("an answer").state, 0);
+    let data_node = nodes.data_node();
+    assert_eq!(data_node.wait_until_joined().expect("it joins"), NodeId(1));
 }
 
-/// Promise: a guest that replies to the home but has no free session for the home's agent is not
-/// lost, and the agent continues when a session is free.
+/// Promise: a data node that replies to the main node but has no free session for the main node's
+/// agent is not lost, and the agent continues when a session is free.
 #[test]
-fn a_guest_that_has_no_room_for_the_agent_is_not_lost() {
+fn a_data_node_that_has_no_room_for_the_agent_is_not_lost() {
     const CONNECTION_COUNT_MAX: usize = 16;
-    let nodes = Nodes::home_alone();
-    let mut options = nodes.guest_options();
+    let nodes = Nodes::main_node_alone();
+    let mut options = nodes.data_node_options();
     options.listen.connection_count_max = CONNECTION_COUNT_MAX;
-    let guest = GuestNode::start(&options).expect("a guest");
-    guest.wait_until_joined().expect("it joins");
+    let data_node = DataNode::start(&options).expect("a data node");
+    data_node.wait_until_joined().expect("it joins");
     let pool = nodes.open();
     wait_for(&pool, "it joins", |nodes| active_count(nodes) == 2);
     let session = pool.session().expect("a session");
@@ -176,21 +177,26 @@ fn a_guest_that_has_no_room_for_the_agent_is_not_lost() {
         .expect("a table")
         .bulk_load(records, |_| {})
         .expect("it fits");
-    let used_bytes = || pool.nodes().expect("the home is there")[1].used_bytes;
+    let used_bytes = || pool.nodes().expect("the main node is there")[1].used_bytes;
     assert!(used_bytes() > Some(0), "it is on both nodes");
-    let address = guest.network_address().to_string();
+    let address = data_node.network_address().to_string();
     let mut held = Vec::new();
     while let Ok(client) = TcpClient::connect(&address, &ConnectOptions::default()) {
         held.push(client);
         assert!(held.len() <= CONNECTION_COUNT_MAX);
     }
     session.drop_table("t").expect("dropped");
-    let home = client(&nodes.address);
-    let begun = Instant::now();
-    let answered = || home.member(NodeId(1)).expect("an answer").answered_count;
+    let main_node = client(&nodes.address);
+    let started_at = Instant::now();
+    let answered = || {
+        main_node
+            .member(NodeId(1))
+            .expect("an answer")
+            .answered_count
+    };
     let before = answered();
-    while begun.elapsed() < Duration::from_secs(3) {
-        let member = home.member(NodeId(1)).expect("an answer");
+    while started_at.elapsed() < Duration::from_secs(3) {
+        let member = main_node.member(NodeId(1)).expect("an answer");
         assert_eq!(member.state, NodeState::Active as u64, "it answers");
         std::thread::sleep(Duration::from_millis(20));
     }
@@ -201,7 +207,7 @@ fn a_guest_that_has_no_room_for_the_agent_is_not_lost() {
     });
 }
 
-/// Proxy between a guest and all its peers.
+/// Proxy between a data node and all its peers.
 struct Proxy {
     address: String,
     connections: Arc<Mutex<Vec<TcpStream>>>,
@@ -238,7 +244,7 @@ impl Proxy {
         }
     }
 
-    /// Cuts all connections but the first, over which the home probes the guest.
+    /// Cuts all connections but the first, over which the main node probes the data node.
     fn cut_all_but_the_first(&self) {
         let connections = self.connections.lock().expect("nobody panics");
         assert!(connections.len() > 1, "there is something to cut");
@@ -249,10 +255,11 @@ impl Proxy {
     }
 }
 
-/// Promise: when the connection of the home's agent to a guest breaks, the guest is not lost as
-/// long as it replies to the home. The agent opens another connection and continues.
+/// Promise: when the connection of the main node's agent to a data node breaks, the data node is
+/// not lost as long as it replies to the main node. The agent opens another connection and
+/// continues.
 #[test]
-fn the_agent_connects_anew_to_a_guest_that_goes_on() {
+fn the_agent_connects_anew_to_a_data_node_that_goes_on() {
     let secret = Secret::from_text("what all nodes of this pool know").expect("long enough");
     let connect = ConnectOptions {
         secret: Some(secret.clone()),
@@ -260,46 +267,46 @@ fn the_agent_connects_anew_to_a_guest_that_goes_on() {
     };
     let mut listen = listen();
     listen.secret = Some(secret);
-    let options = home_options(&connect, LOST_AFTER);
+    let options = main_node_options(&connect, LOST_AFTER);
     let name = format!("newcomers-{}", std::process::id());
-    let home = ShmNode::start_home(&name, SIZE_BYTES, None, options);
-    let mut home = home.expect("a home");
-    let home_address = home.listen(&listen).expect("a port").to_string();
+    let main_node = ShmNode::start_main_node(&name, SIZE_BYTES, None, options);
+    let mut main_node = main_node.expect("a main node");
+    let main_node_address = main_node.listen(&listen).expect("a port").to_string();
     let target = Arc::new(Mutex::new(None));
     let proxy = Proxy::start(Arc::clone(&target));
-    // Chosen before the pool learns the proxy's address, because the guest's own port is not known
-    // before.
+    // Chosen before the pool learns the proxy's address, because the data node's own port is not
+    // known before.
     let port = Socket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     listen.address = port.local_addr().expect("it is bound");
     drop(port);
     *target.lock().expect("nobody panics") = Some(listen.address.to_string());
-    let guest = GuestNode::start(&GuestOptions {
-        name: "newcomers-guest".to_owned(),
+    let data_node = DataNode::start(&DataNodeOptions {
+        name: "newcomers-data-node".to_owned(),
         size_bytes: SIZE_BYTES,
         listen,
         address: proxy.address.clone(),
         wanted: NodeId(0),
-        home_address: home_address.clone(),
+        main_node_address: main_node_address.clone(),
         connect: connect.clone(),
         verbs: None,
     });
-    let guest = guest.expect("a guest");
-    guest.wait_until_joined().expect("it joins");
+    let data_node = data_node.expect("a data node");
+    data_node.wait_until_joined().expect("it joins");
     for round in 0..2 {
-        let address = format!("tcp:{home_address}");
+        let address = format!("tcp:{main_node_address}");
         let pool = Pool::open_with(&address, &connect).expect("the pool");
         let session = pool.session().expect("a session");
         let table = session.create_table("t", &TableOptions::default());
         let records = (0..200_000).map(|number| (key(number), number));
         let table = table.expect("a table");
         table.bulk_load(records, |_| {}).expect("it fits");
-        let guests = || pool.nodes().expect("the home is there")[1].clone();
-        assert!(guests().used_bytes > Some(0), "it is on both nodes");
+        let data_nodes = || pool.nodes().expect("the main node is there")[1].clone();
+        assert!(data_nodes().used_bytes > Some(0), "it is on both nodes");
         session.drop_table("t").expect("dropped");
         eventually("the agent frees what was dropped", || {
-            guests().used_bytes == Some(0)
+            data_nodes().used_bytes == Some(0)
         });
-        assert_eq!(guests().state, NodeState::Active, "round {round}");
+        assert_eq!(data_nodes().state, NodeState::Active, "round {round}");
         drop((table, session, pool));
         proxy.cut_all_but_the_first();
     }

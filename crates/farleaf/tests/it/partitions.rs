@@ -72,7 +72,8 @@ fn key() -> impl Strategy<Value = u64> {
 }
 
 fn check_steps(
-    (fabric, layer): (EmbeddedFabric, LayerKind),
+    fabric: EmbeddedFabric,
+    layer: LayerKind,
     loaded: BTreeMap<u64, u64>,
     steps: Vec<Step>,
 ) {
@@ -108,7 +109,7 @@ proptest! {
     ) {
         let fabric = [MEM, SHM, TCP][which % 3].clone();
         let layer = [LayerKind::Learned, LayerKind::Xstore, LayerKind::Rpc][which / 3];
-        check_steps((fabric, layer), loaded, steps);
+        check_steps(fabric, layer, loaded, steps);
     }
 }
 
@@ -167,13 +168,15 @@ fn a_load_is_split_and_a_multi_get_gathered() {
     assert_eq!(thirds.first_keys(), [9_000, 18_000]);
     let options = TableOptions::default();
     let table = session.create_table("t", &options, &thirds).unwrap();
-    let mut told = Vec::new();
+    let mut reported_counts = Vec::new();
     let records = keys.iter().map(|key| (*key, key + 1));
-    let summary = table.bulk_load(records, |count| told.push(count)).unwrap();
+    let summary = table
+        .bulk_load(records, |count| reported_counts.push(count))
+        .unwrap();
     assert_eq!(summary.record_count, 9_000);
     assert!(
-        told.is_sorted() && *told.last().unwrap() <= 9_000,
-        "{told:?}"
+        reported_counts.is_sorted() && *reported_counts.last().unwrap() <= 9_000,
+        "{reported_counts:?}"
     );
     let stats = table.stats().unwrap();
     let leaves: u64 = stats.iter().map(|part| part.leaves).sum();
@@ -211,9 +214,15 @@ fn a_load_that_fails_says_what_is_loaded() {
     };
     let loaded = table(&session, LayerKind::Learned, &[100, 200]);
     let error = load(&loaded, &[5, 4, 150, 250]);
-    let told = error.to_string();
-    assert!(matches!(error.kind_in_pool(), ErrorKind::Load(_)), "{told}");
-    assert!(told.starts_with("part 0 of table 't', in mem:: "), "{told}");
+    let message = error.to_string();
+    assert!(
+        matches!(error.kind_in_pool(), ErrorKind::Load(_)),
+        "{message}"
+    );
+    assert!(
+        message.starts_with("part 0 of table 't', in mem:: "),
+        "{message}"
+    );
     assert_eq!(super::records_of(&loaded), []);
     // A sequence that does not ascend across a bound is rejected as well.
     for keys in [[5, 250, 150], [5, 250, 50]] {
@@ -228,10 +237,10 @@ fn a_load_that_fails_says_what_is_loaded() {
                 ..
             })
         );
-        let told = error.to_string();
+        let message = error.to_string();
         assert!(
-            is_told && told.contains("the parts before it are loaded (1 records), "),
-            "{told}"
+            is_told && message.contains("the parts before it are loaded (1 records), "),
+            "{message}"
         );
         assert_eq!(super::records_of(&loaded), [(5, 0)]);
     }
@@ -243,8 +252,8 @@ fn a_load_that_fails_says_what_is_loaded() {
         error.kind_in_pool(),
         ErrorKind::Load(LoadError::TableNotEmpty)
     );
-    let told = error.to_string();
-    assert!(is_taken && told.starts_with("part 2 of"), "{told}");
+    let message = error.to_string();
+    assert!(is_taken && message.starts_with("part 2 of"), "{message}");
     assert_eq!(super::records_of(&taken), [(250, 7)]);
 }
 

@@ -22,7 +22,7 @@ pub(super) fn eventually(
     what: &str,
     is_so: impl Fn(&Session, &Table, &TableStats) -> bool,
 ) {
-    let begun = Instant::now();
+    let started_at = Instant::now();
     loop {
         let session = pool.session().unwrap();
         let table = session.open_table("t").unwrap();
@@ -32,7 +32,10 @@ pub(super) fn eventually(
             return;
         }
         let report = pool.retraining().unwrap();
-        assert!(begun.elapsed() < TIME_MAX, "{what}: {stats:?} {report:?}");
+        assert!(
+            started_at.elapsed() < TIME_MAX,
+            "{what}: {stats:?} {report:?}"
+        );
         std::thread::sleep(Duration::from_millis(50));
     }
 }
@@ -218,13 +221,13 @@ fn full_pools_have_room_again() {
         .flat_map(mapped_retraining_pools)
         .collect();
     let filled: Vec<_> = pools.iter().map(fill_and_delete).collect();
-    let has_room =
+    let has_space =
         |(pool, (_, used)): (&Pool, &(_, u64))| pool.usage().unwrap().used_bytes * 2 < *used;
-    let begun = Instant::now();
+    let started_at = Instant::now();
     while pools
         .iter()
         .zip(&filled)
-        .filter(|full| has_room(*full))
+        .filter(|full| has_space(*full))
         .count()
         + 1
         < pools.len()
@@ -234,7 +237,7 @@ fn full_pools_have_room_again() {
             .map(|pool| pool.retraining().unwrap())
             .collect();
         assert!(
-            begun.elapsed() < TIME_MAX,
+            started_at.elapsed() < TIME_MAX,
             "half of the pool is free: {reports:?}"
         );
         std::thread::sleep(Duration::from_millis(50));

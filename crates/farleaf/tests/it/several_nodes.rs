@@ -13,9 +13,9 @@ use farleaf_base::{NodeId, WordAddr};
 use farleaf_executor::block_on;
 use farleaf_fabric::tcp::{JoinRequest, TcpClient, TcpEndpoint};
 use farleaf_fabric::{Batch, BatchError, Control, Endpoint};
-use farleaf_node::{GuestNode, GuestOptions, HomeOptions, ShmNode, TcpListenOptions};
+use farleaf_node::{DataNode, DataNodeOptions, MainNodeOptions, ShmNode, TcpListenOptions};
 
-/// Memory of the home and of each guest in bytes.
+/// Memory of the main node and of each data node in bytes.
 pub(crate) const SIZE_BYTES: u64 = 48 << 20;
 /// Longer than a live node needs to reply.
 pub(crate) const LOST_AFTER: Duration = Duration::from_secs(10);
@@ -27,13 +27,13 @@ pub(crate) fn listen() -> TcpListenOptions {
 /// Nodes of a pool, all in this process.
 pub(crate) struct Nodes {
     /// Serves as long as this field lives.
-    _home: ShmNode,
+    _main_node: ShmNode,
     pub(crate) address: String,
 }
 
-/// Returns options for a home on loopback that connects to its guests with these options.
-pub(crate) fn home_options(connect: &ConnectOptions, lost_after: Duration) -> HomeOptions {
-    HomeOptions {
+/// Returns options for a main node on loopback that connects to its data nodes with these options.
+pub(crate) fn main_node_options(connect: &ConnectOptions, lost_after: Duration) -> MainNodeOptions {
+    MainNodeOptions {
         address: "127.0.0.1:0".to_owned(),
         connect: connect.clone(),
         lost_after,
@@ -42,33 +42,33 @@ pub(crate) fn home_options(connect: &ConnectOptions, lost_after: Duration) -> Ho
 }
 
 impl Nodes {
-    pub(crate) fn home_alone() -> Self {
+    pub(crate) fn main_node_alone() -> Self {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let name = format!("several-{}-{number}", std::process::id());
-        let options = home_options(&ConnectOptions::default(), LOST_AFTER);
+        let options = main_node_options(&ConnectOptions::default(), LOST_AFTER);
         let retraining = retrain_policy(1).expect("there is one");
-        let home = ShmNode::start_home(&name, SIZE_BYTES, retraining, options);
-        let mut home = home.expect("a home");
-        let address = home.listen(&listen()).expect("a port").to_string();
+        let main_node = ShmNode::start_main_node(&name, SIZE_BYTES, retraining, options);
+        let mut main_node = main_node.expect("a main node");
+        let address = main_node.listen(&listen()).expect("a port").to_string();
         Self {
-            _home: home,
+            _main_node: main_node,
             address,
         }
     }
 
-    pub(crate) fn guest(&self) -> GuestNode {
-        GuestNode::start(&self.guest_options()).expect("a guest")
+    pub(crate) fn data_node(&self) -> DataNode {
+        DataNode::start(&self.data_node_options()).expect("a data node")
     }
 
-    pub(crate) fn guest_options(&self) -> GuestOptions {
-        GuestOptions {
-            name: "several-guest".to_owned(),
+    pub(crate) fn data_node_options(&self) -> DataNodeOptions {
+        DataNodeOptions {
+            name: "several-data-node".to_owned(),
             size_bytes: SIZE_BYTES,
             listen: listen(),
             address: "127.0.0.1:0".to_owned(),
             wanted: NodeId(0),
-            home_address: self.address.clone(),
+            main_node_address: self.address.clone(),
             connect: ConnectOptions::default(),
             verbs: None,
         }
@@ -87,7 +87,7 @@ pub(crate) fn wait_for(
 ) -> Vec<NodeInfo> {
     let until = Instant::now() + Duration::from_mins(1);
     loop {
-        let nodes = pool.nodes().expect("the home is there");
+        let nodes = pool.nodes().expect("the main node is there");
         if are(&nodes) {
             return nodes;
         }
@@ -101,16 +101,16 @@ pub(crate) fn active_count(nodes: &[NodeInfo]) -> usize {
     active.count()
 }
 
-/// Returns a home with two guests, and a table of `count` records on all of them.
-pub(crate) fn loaded(count: u64) -> (Nodes, [GuestNode; 2], Pool, Table) {
+/// Returns a main node with two data nodes, and a table of `count` records on all of them.
+pub(crate) fn loaded(count: u64) -> (Nodes, [DataNode; 2], Pool, Table) {
     loaded_as(LayerKind::Learned, count)
 }
 
-/// Returns a home with two guests, and a table of `count` records with this search layer on all of
-/// them.
-pub(crate) fn loaded_as(layer: LayerKind, count: u64) -> (Nodes, [GuestNode; 2], Pool, Table) {
-    let nodes = Nodes::home_alone();
-    let guests = [nodes.guest(), nodes.guest()];
+/// Returns a main node with two data nodes, and a table of `count` records with this search layer
+/// on all of them.
+pub(crate) fn loaded_as(layer: LayerKind, count: u64) -> (Nodes, [DataNode; 2], Pool, Table) {
+    let nodes = Nodes::main_node_alone();
+    let data_nodes = [nodes.data_node(), nodes.data_node()];
     let pool = nodes.open();
     wait_for(&pool, "both join", |nodes| active_count(nodes) == 3);
     let session = pool.session().expect("a session");
@@ -121,7 +121,7 @@ pub(crate) fn loaded_as(layer: LayerKind, count: u64) -> (Nodes, [GuestNode; 2],
     let table = session.create_table("t", &options).expect("a table");
     let records = (0..count).map(|number| (key(number), number));
     table.bulk_load(records, |_| {}).expect("it fits");
-    (nodes, guests, pool, table)
+    (nodes, data_nodes, pool, table)
 }
 
 /// Returns keys that are not on a line, so that the table has several models.
@@ -137,8 +137,8 @@ fn is_lost(error: &farleaf::Error) -> bool {
 /// node; their runs are spread evenly over all nodes.
 #[test]
 fn a_table_is_spread_over_all_nodes() {
-    let (_nodes, guests, pool, table) = loaded(400_000);
-    let nodes = pool.nodes().expect("the home is there");
+    let (_nodes, data_nodes, pool, table) = loaded(400_000);
+    let nodes = pool.nodes().expect("the main node is there");
     let used: Option<Vec<u64>> = nodes.iter().map(|node| node.used_bytes).collect();
     let used = used.expect("all can be reached");
     let (least, most) = (used.iter().min().unwrap(), used.iter().max().unwrap());
@@ -146,8 +146,8 @@ fn a_table_is_spread_over_all_nodes() {
         most - least <= 5 << 20,
         "{used:?}: a piece of 4 MiB apart, and a snapshot"
     );
-    for guest in &guests {
-        let address = format!("tcp:{}", guest.network_address());
+    for data_node in &data_nodes {
+        let address = format!("tcp:{}", data_node.network_address());
         let pool = Pool::open(&address).expect("by any address");
         let session = pool.session().expect("a session");
         let table = session.open_table("t").expect("the table");
@@ -189,7 +189,7 @@ fn check_stats(table: &Table, found: &[(u64, bool)]) {
     assert_eq!(stats.records, left.count() as u64);
     assert!(stats.leaves > 1000 && stats.fill > 0.3, "{stats:?}");
     let node = stats.lost.first().expect("something is lost").node;
-    assert_ne!(node, NodeId(0), "the home is there");
+    assert_ne!(node, NodeId(0), "the main node is there");
     assert!(stats.lost.iter().all(|range| range.node == node));
 }
 
@@ -200,7 +200,7 @@ fn check_stats(table: &Table, found: &[(u64, bool)]) {
 fn a_lost_node_takes_its_keys_and_no_others() {
     let (nodes, [first, _second], pool, table) = loaded(300_000);
     drop(first);
-    let begun = Instant::now();
+    let started_at = Instant::now();
     let (mut lost_count, mut found_count) = (0, 0);
     let mut found = Vec::new();
     for number in (0..300_000).step_by(11) {
@@ -217,7 +217,10 @@ fn a_lost_node_takes_its_keys_and_no_others() {
             }
         }
     }
-    assert!(begun.elapsed() < LOST_AFTER, "it hung up, so nobody waits");
+    assert!(
+        started_at.elapsed() < LOST_AFTER,
+        "it hung up, so nobody waits"
+    );
     assert!(
         lost_count > 3000 && found_count > 10_000,
         "{lost_count} {found_count}"
@@ -247,7 +250,7 @@ fn a_lost_node_takes_its_keys_and_no_others() {
             .step_by(97)
             .any(|number| other.get(key(number)).is_ok())
     );
-    let _back = nodes.guest();
+    let _back = nodes.data_node();
     let nodes = wait_for(&pool, "it comes back", |nodes| active_count(nodes) == 3);
     let back = nodes
         .iter()
@@ -261,7 +264,7 @@ fn a_lost_node_takes_its_keys_and_no_others() {
     fresh
         .bulk_load((0..300_000).map(|it| (key(it), it)), |_| {})
         .expect("it fits");
-    let nodes = pool.nodes().expect("the home is there");
+    let nodes = pool.nodes().expect("the main node is there");
     assert!(
         nodes
             .iter()
@@ -317,65 +320,70 @@ pub(crate) fn add_far(endpoint: &TcpEndpoint) -> Result<u64, BatchError> {
     Ok(batch.previous(slot))
 }
 
-/// Promise (FABRIC-6): a session that the home has fenced writes nothing at a guest any more,
-/// neither over an existing connection nor over a new one; a guest registers no sessions.
+/// Promise (FABRIC-6): a session that the main node has fenced writes nothing at a data node any
+/// more, neither over an existing connection nor over a new one; a data node registers no sessions.
 #[test]
-fn a_guest_bars_whom_the_home_has_fenced() {
-    let nodes = Nodes::home_alone();
-    let guest = nodes.guest();
-    guest.wait_until_joined().expect("it joins");
-    let home = client(&nodes.address);
-    let at_guest = client(&guest.network_address().to_string()).with_sessions_of(&home);
+fn a_data_node_bars_whom_the_main_node_has_fenced() {
+    let nodes = Nodes::main_node_alone();
+    let data_node = nodes.data_node();
+    data_node.wait_until_joined().expect("it joins");
+    let main_node = client(&nodes.address);
+    let at_data_node =
+        client(&data_node.network_address().to_string()).with_sessions_of(&main_node);
     assert_eq!(
-        at_guest.home_address().expect("an answer"),
+        at_data_node.main_node_address().expect("an answer"),
         Some(nodes.address.clone())
     );
-    let refused = at_guest.register_session().expect_err("not here");
-    assert!(refused.to_string().contains("home"), "{refused}");
-    let [first, second] = [(); 2].map(|()| home.register_session().expect("a session"));
-    let endpoint = at_guest.endpoint(Some(first)).expect("it is let in");
+    let refused = at_data_node.register_session().expect_err("not here");
+    assert!(refused.to_string().contains("main node"), "{refused}");
+    let [first, second] = [(); 2].map(|()| main_node.register_session().expect("a session"));
+    let endpoint = at_data_node.endpoint(Some(first)).expect("it is let in");
     assert_eq!(add_far(&endpoint).expect("it may"), 0);
     let administrator = client(&nodes.address);
     let fenced = administrator.fence_session(first, &mut |_| ());
     fenced.expect("an administrator may");
     add_far(&endpoint).expect_err("it is fenced");
     // Even an administrator cannot use a session of another process.
-    let stranger = client(&guest.network_address().to_string());
-    let fourth = home.register_session().expect("a session");
+    let stranger = client(&data_node.network_address().to_string());
+    let fourth = main_node.register_session().expect("a session");
     let refused = stranger.endpoint(Some(fourth)).expect_err("not its own");
     assert!(
         refused.to_string().contains("has no valid pass"),
         "{refused}"
     );
     // A session cannot connect twice, and closing a connection ends no session.
-    let twin = client(&guest.network_address().to_string()).with_sessions_of(&home);
+    let twin = client(&data_node.network_address().to_string()).with_sessions_of(&main_node);
     let held = twin.endpoint(Some(fourth)).expect("it is its own");
-    let refused = at_guest.endpoint(Some(fourth)).expect_err("it is in use");
+    let refused = at_data_node
+        .endpoint(Some(fourth))
+        .expect_err("it is in use");
     assert!(refused.to_string().contains("another client"), "{refused}");
     drop((held, twin));
     let until = Instant::now() + Duration::from_secs(10);
-    while at_guest.endpoint(Some(fourth)).is_err() {
+    while at_data_node.endpoint(Some(fourth)).is_err() {
         assert!(Instant::now() < until, "it is nobody's any more");
         std::thread::sleep(Duration::from_millis(10));
     }
-    let refused = at_guest.endpoint(Some(first)).expect_err("for ever");
+    let refused = at_data_node.endpoint(Some(first)).expect_err("for ever");
     assert!(refused.to_string().contains("fenced"), "{refused}");
     // A session that never had a connection there is barred, too, although it has a pass; others
     // are not.
-    let third = home.register_session().expect("a session");
+    let third = main_node.register_session().expect("a session");
     let fenced = administrator.fence_session(second, &mut |_| ());
     fenced.expect("an administrator may");
-    let refused = at_guest.endpoint(Some(second)).expect_err("it is barred");
+    let refused = at_data_node
+        .endpoint(Some(second))
+        .expect_err("it is barred");
     assert!(refused.to_string().contains("has been fenced"), "{refused}");
-    let endpoint = at_guest.endpoint(Some(third)).expect("it is let in");
+    let endpoint = at_data_node.endpoint(Some(third)).expect("it is let in");
     assert_eq!(add_far(&endpoint).expect("it may"), 1, "once");
 }
 
 /// Promise: only administrators add, drain or give up nodes, and only possible changes are made.
 #[test]
 fn nodes_are_administered_by_administrators() {
-    let nodes = Nodes::home_alone();
-    let _guest = nodes.guest();
+    let nodes = Nodes::main_node_alone();
+    let _data_node = nodes.data_node();
     let pool = nodes.open();
     wait_for(&pool, "it joins", |nodes| active_count(nodes) == 2);
     let options = ConnectOptions {
@@ -395,7 +403,7 @@ fn nodes_are_administered_by_administrators() {
         refused.to_string()
     };
     assert!(said(9, NodeState::Draining).contains("no node 9"));
-    assert!(said(0, NodeState::Lost).contains("home"));
+    assert!(said(0, NodeState::Lost).contains("main node"));
     assert!(said(1, NodeState::Left).contains("node 1 is active"));
     pool.set_node_state(1, NodeState::Draining)
         .expect("it drains");
@@ -408,9 +416,9 @@ fn nodes_are_administered_by_administrators() {
             address: address.to_owned(),
             serves_verbs,
         };
-        let home = client(&nodes.address);
+        let main_node = client(&nodes.address);
         loop {
-            match home.join(&request) {
+            match main_node.join(&request) {
                 Ok(joined) if joined.node.is_none() => {
                     std::thread::sleep(Duration::from_millis(20));
                 }
@@ -421,8 +429,8 @@ fn nodes_are_administered_by_administrators() {
     };
     let join = |memory_id, size_bytes, address| join_by(memory_id, size_bytes, address, false);
     let of_two_kinds = join_by(5, SIZE_BYTES, "127.0.0.1:9", true);
-    let told = "start all nodes with --verbs, or none";
-    assert!(of_two_kinds.contains(told), "{of_two_kinds}");
+    let message = "start all nodes with --verbs, or none";
+    assert!(of_two_kinds.contains(message), "{of_two_kinds}");
     assert!(join(1, 1, "127.0.0.1:9").contains("too small"));
     assert!(join(2, SIZE_BYTES, "").contains("1 to 88 bytes"));
     assert!(join(3, SIZE_BYTES, "127.0.0.1:9").contains("cannot reach it"));
@@ -478,12 +486,12 @@ fn splits_stay_on_their_nodes() {
 
 /// Promise: if a node is drained, kept and drained again, the second drain waits for sessions that
 /// may have read the node in between. (The first drain's sequence number was used for the second,
-/// too, unless the home polled in between.)
+/// too, unless the main node polled in between.)
 #[test]
 fn draining_begins_anew_when_a_node_was_kept() {
-    let nodes = Nodes::home_alone();
-    let guest = nodes.guest();
-    guest.wait_until_joined().expect("it joins");
+    let nodes = Nodes::main_node_alone();
+    let data_node = nodes.data_node();
+    data_node.wait_until_joined().expect("it joins");
     let pool = nodes.open();
     wait_for(&pool, "it joins", |nodes| active_count(nodes) == 2);
     let session = pool.session().expect("a session");
@@ -491,33 +499,33 @@ fn draining_begins_anew_when_a_node_was_kept() {
     table.expect("a table").put(1, 2).expect("a put");
     // Starts an operation that continues until it is stopped.
     let held = || {
-        let (begun, has_begun) = std::sync::mpsc::channel();
+        let (start_sender, start_receiver) = std::sync::mpsc::channel();
         let (release, released) = std::sync::mpsc::channel::<()>();
         let pool = pool.clone();
         let thread = std::thread::spawn(move || {
             let session = pool.session().expect("a session");
             let table = session.open_table("t").expect("the table");
             let visit = |_: &farleaf::LeafReport| {
-                let _ = begun.send(());
+                let _ = start_sender.send(());
                 let _ = released.recv();
             };
             table.survey(visit).expect("a survey");
         });
-        has_begun.recv().expect("it looks at a leaf");
+        start_receiver.recv().expect("it looks at a leaf");
         (release, thread)
     };
     let set = |state| pool.set_node_state(1, state).expect("it may be so");
-    // Longer than the home's agent needs to poll, and the process to publish.
-    let looks = || std::thread::sleep(Duration::from_millis(300));
-    let state = || pool.nodes().expect("the home is there")[1].state;
+    // Longer than the main node's agent needs to poll, and the process to publish.
+    let wait_for_poll = || std::thread::sleep(Duration::from_millis(300));
+    let state = || pool.nodes().expect("the main node is there")[1].state;
     let first = held();
     set(NodeState::Draining);
-    looks();
+    wait_for_poll();
     let second = held();
     set(NodeState::Active);
     set(NodeState::Draining);
     drop(first.0);
-    looks();
+    wait_for_poll();
     assert_eq!(state(), NodeState::Draining, "one may still claim a chunk");
     drop(second.0);
     wait_for(&pool, "it has left", |nodes| {
@@ -532,7 +540,7 @@ fn draining_begins_anew_when_a_node_was_kept() {
 /// lost model always failed, because it could not relink the leaf to the left.)
 #[test]
 fn a_node_is_drained_after_another_was_lost() {
-    let (_nodes, _guests, pool, table) = loaded(400_000);
+    let (_nodes, _data_nodes, pool, table) = loaded(400_000);
     pool.set_node_state(1, NodeState::Lost)
         .expect("it is given up");
     // Before this process has seen the loss, it may still write there.
@@ -552,7 +560,7 @@ fn a_node_is_drained_after_another_was_lost() {
     wait_for(&pool, "it has left", |nodes| {
         table
             .get(key(written[0]) + 1)
-            .expect("it is on the home, or on its way there");
+            .expect("it is on the main node, or on its way there");
         nodes
             .iter()
             .any(|node| node.number == 2 && node.state == NodeState::Left)

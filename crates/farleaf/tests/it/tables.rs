@@ -229,21 +229,21 @@ fn a_catalog_that_waits_for_an_operation_says_so() {
         ..PoolOptions::default()
     };
     let pool = Pool::embedded(&options).unwrap();
-    let (session, standing) = (pool.session().unwrap(), pool.session().unwrap());
+    let (session, stalled_session) = (pool.session().unwrap(), pool.session().unwrap());
     let create = |index: u64| session.create_table(&format!("t{index}"), &TableOptions::default());
     for index in 0..TABLE_COUNT_MAX {
         create(index).unwrap();
     }
-    let table = standing.open_table("t1").unwrap();
-    let mut stands = pin!(table.asynchronous().get(1));
+    let table = stalled_session.open_table("t1").unwrap();
+    let mut stalled_get = pin!(table.asynchronous().get(1));
     let mut context = Context::from_waker(Waker::noop());
-    assert!(stands.as_mut().poll(&mut context).is_pending());
+    assert!(stalled_get.as_mut().poll(&mut context).is_pending());
     session.drop_table("t0").unwrap();
     let error = create(TABLE_COUNT_MAX).unwrap_err();
     assert_eq!(dropped_count_when_full(&error), 1);
     assert!(error.to_string().contains("1 of them"), "{error}");
     assert_eq!(
-        block_on(stands, standing.asynchronous().completions()).unwrap(),
+        block_on(stalled_get, stalled_session.asynchronous().completions()).unwrap(),
         None
     );
     create(TABLE_COUNT_MAX).unwrap();

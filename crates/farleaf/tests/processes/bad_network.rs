@@ -27,13 +27,13 @@ const NOTICE_TIME_MAX: Duration = Duration::from_secs(5);
 /// Configures netem for every packet.
 fn netem(what: &str) -> Result<(), String> {
     let words = ["qdisc", "replace", "dev", "lo", "root", "netem"];
-    let told = Command::new("tc")
+    let output = Command::new("tc")
         .args(words)
         .args(what.split(' '))
         .output();
-    match told {
-        Ok(told) if told.status.success() => Ok(()),
-        Ok(told) => Err(String::from_utf8_lossy(&told.stderr).trim().to_owned()),
+    match output {
+        Ok(output) if output.status.success() => Ok(()),
+        Ok(output) => Err(String::from_utf8_lossy(&output.stderr).trim().to_owned()),
         Err(error) => Err(format!("tc: {error}")),
     }
 }
@@ -91,9 +91,9 @@ fn loaded(session: &Session) -> Table {
 
 fn median(mut once: impl FnMut(u64)) -> Duration {
     let timed = |index| {
-        let begun = Instant::now();
+        let started_at = Instant::now();
         once(index);
-        begun.elapsed()
+        started_at.elapsed()
     };
     let mut times: Vec<_> = (0..100).map(timed).collect();
     times.sort_unstable();
@@ -107,15 +107,15 @@ fn bare_round_trip() -> Duration {
     std::thread::spawn(move || {
         let (mut socket, _) = listener.accept().expect("a client");
         socket.set_nodelay(true).expect("a socket");
-        let mut room = [0; 64];
-        while socket.read_exact(&mut room).is_ok() && socket.write_all(&room).is_ok() {}
+        let mut space = [0; 64];
+        while socket.read_exact(&mut space).is_ok() && socket.write_all(&space).is_ok() {}
     });
     let mut socket = TcpStream::connect(address).expect("it listens");
     socket.set_nodelay(true).expect("a socket");
     median(|_| {
-        let mut room = [7; 64];
-        socket.write_all(&room).expect("sent");
-        socket.read_exact(&mut room).expect("echoed");
+        let mut space = [7; 64];
+        socket.write_all(&space).expect("sent");
+        socket.read_exact(&mut space).expect("echoed");
     })
 }
 
@@ -160,8 +160,8 @@ fn lossy() {
         let session = open(&node, Fabric::Nodes, Duration::from_secs(10));
         let table = loaded(&session);
         netem("loss 2%").expect("as before");
-        let (begun, mut round) = (Instant::now(), 0);
-        while begun.elapsed() < LOSSY_TIME {
+        let (started_at, mut round) = (Instant::now(), 0);
+        while started_at.elapsed() < LOSSY_TIME {
             let key = round * 48_271 % RECORD_COUNT;
             let before = table.put(key, round).expect("a put");
             assert!(before.is_some(), "key {key} was loaded");
@@ -190,25 +190,26 @@ fn cut() {
             table.put(key, 7).expect("a put");
         }
         netem("loss 100%").expect("as before");
-        let begun = Instant::now();
+        let started_at = Instant::now();
         let error = table.put(5, 8).expect_err("nobody answers");
         let is_unknown = matches!(error.kind(), ErrorKind::Fabric(failure)
             if matches!(failure.kind(), BatchErrorKind::Unknown { .. }));
-        let noticed = begun.elapsed();
+        let noticed = started_at.elapsed();
         assert!(is_unknown, "{error}");
         assert!(noticed < answer_time_max + NOTICE_TIME_MAX, "{noticed:?}");
         eprintln!("a network that is cut: an unknown outcome after {noticed:?}");
         netem("delay 0ms").expect("as before");
         let other = open(&node, Fabric::Tcp, Duration::from_secs(30));
-        let kept = other.open_table(TABLE).expect("it is there");
+        let other_table = other.open_table(TABLE).expect("it is there");
         for key in 0..RECORD_COUNT {
-            let found = kept.get(key).expect("a get");
+            let found = other_table.get(key).expect("a get");
             let wrote = if key < 100 { 7 } else { !key };
             let unknown = key == 5 && found == Some(8);
             assert!(unknown || found == Some(wrote), "key {key}: {found:?}");
         }
         for key in 0..100 {
-            kept.put(key, 9)
+            other_table
+                .put(key, 9)
                 .expect("others work, also on what it had locked");
         }
     });

@@ -61,10 +61,10 @@ pub(crate) fn scene(test: &str, body: impl FnOnce(&Path)) {
 pub(crate) enum ChildRole {
     /// Memory node, run by `node::play`.
     Node,
-    /// Home of a pool of several nodes, run by `node::play_home`.
-    Home,
-    /// Guest, run by `node::play_guest`.
-    Guest,
+    /// Main node of a pool of several nodes, run by `node::play_main_node`.
+    MainNode,
+    /// Data node, run by `node::play_data_node`.
+    DataNode,
     /// Worker, run by `worker::play`.
     Worker,
     /// Loader, run by `loads::play_loader`.
@@ -84,8 +84,8 @@ pub(crate) enum ChildRole {
 impl ChildRole {
     const ALL: [Self; 10] = [
         Self::Node,
-        Self::Home,
-        Self::Guest,
+        Self::MainNode,
+        Self::DataNode,
         Self::Worker,
         Self::Loader,
         Self::Reader,
@@ -242,8 +242,8 @@ fn play_a_part() {
         .find(|known| format!("{known:?}") == part)
     {
         Some(ChildRole::Node) => crate::node::play(&arguments),
-        Some(ChildRole::Home) => crate::node::play_home(&arguments),
-        Some(ChildRole::Guest) => crate::node::play_guest(&arguments),
+        Some(ChildRole::MainNode) => crate::node::play_main_node(&arguments),
+        Some(ChildRole::DataNode) => crate::node::play_data_node(&arguments),
         Some(ChildRole::Worker) => crate::worker::play(&arguments),
         Some(ChildRole::Loader) => crate::loads::play_loader(&arguments),
         Some(ChildRole::Reader) => crate::loads::play_reader(&arguments),

@@ -1,5 +1,5 @@
-//! One of several nodes drained under load, over verbs: the home's agent moves its data by queue
-//! pairs to both nodes. (For tcp see `several_nodes` of the tests `it`.)
+//! One of several nodes drained under load, over verbs: the main node's agent moves its data by
+//! queue pairs to both nodes. (For tcp see `several_nodes` of the tests `it`.)
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,12 +21,12 @@ fn key(number: u64) -> u64 {
     number * 10 + (number / 1000) * (number / 1000) * 40
 }
 
-/// Returns the guest that has the table. The home has the catalog and is therefore never the
-/// emptiest node.
-fn used_guest(pool: &Pool) -> NodeInfo {
-    let nodes = pool.nodes().expect("the home is there");
-    let mut guests = nodes.into_iter().filter(|node| node.number != 0);
-    let used = guests.find(|node| node.used_bytes > Some(0));
+/// Returns the data node that has the table. The main node has the catalog and is therefore never
+/// the emptiest node.
+fn used_data_node(pool: &Pool) -> NodeInfo {
+    let nodes = pool.nodes().expect("the main node is there");
+    let mut data_nodes = nodes.into_iter().filter(|node| node.number != 0);
+    let used = data_nodes.find(|node| node.used_bytes > Some(0));
     used.expect("runs go where there is least")
 }
 
@@ -63,9 +63,9 @@ fn a_node_is_drained_under_load_over_verbs() {
         let mut model: BTreeMap<u64, u64> = (0..RECORD_COUNT).map(|it| (key(it), it)).collect();
         let records = model.iter().map(|(key, value)| (*key, *value));
         table.bulk_load(records, |_| {}).expect("it fits");
-        let drained = used_guest(&pool);
+        let drained = used_data_node(&pool);
         let state = || {
-            let nodes = pool.nodes().expect("the home is there");
+            let nodes = pool.nodes().expect("the main node is there");
             let found = nodes.iter().find(|node| node.number == drained.number);
             found.expect("it is known").state
         };

@@ -27,9 +27,9 @@
 //! | `loads` | loads and drops whose processes are killed, with concurrent readers |
 //! | `node_death` | effects of killing the memory node, and the errors of tcp clients |
 //! | `bad_network` | delay, packet loss and a cut network, emulated by the system |
-//! | `barred` | a session that its home has fenced, at the guests, over verbs |
+//! | `barred` | a session that its main node has fenced, at the data nodes, over verbs |
 //! | `drained` | one of several nodes drained under load, over verbs |
-//! | `guest_death` | effects of killing or stopping one of several nodes |
+//! | `data_node_death` | effects of killing or stopping one of several nodes |
 //! | `stopped` | a tcp client that was fenced and continues later |
 //! | `readers` | tcp clients that have only the right to read |
 //! | `raw_session` | a session that holds locks |
@@ -40,9 +40,9 @@ mod bad_network;
 mod barred;
 mod check;
 mod children;
+mod data_node_death;
 mod deaths;
 mod drained;
-mod guest_death;
 mod journal;
 mod loads;
 mod mixed;

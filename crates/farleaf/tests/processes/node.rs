@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use farleaf::{ConnectOptions, Pool, VerbsOptions};
-use farleaf_node::{GuestNode, GuestOptions, HomeOptions, NodeId, ShmNode, TcpListenOptions};
+use farleaf_node::{DataNode, DataNodeOptions, MainNodeOptions, NodeId, ShmNode, TcpListenOptions};
 use rustix::process::Signal;
 
 use crate::children::{ChildProcess, ChildRole, wait_for_the_end};
@@ -13,9 +13,9 @@ use crate::children::{ChildProcess, ChildRole, wait_for_the_end};
 /// Pool name of every scene; the directories differ.
 pub(crate) const POOL: &str = "scene";
 
-/// Number of guests beside the home.
-const GUEST_COUNT: usize = 2;
-/// Time without a reply after which a guest is lost.
+/// Number of data nodes beside the main node.
+const DATA_NODE_COUNT: usize = 2;
+/// Time without a reply after which a data node is lost.
 pub(crate) const LOST_AFTER: Duration = Duration::from_millis(1500);
 
 /// Fabric over which a process accesses the pool.
@@ -23,16 +23,16 @@ pub(crate) const LOST_AFTER: Duration = Duration::from_millis(1500);
 pub(crate) enum Fabric {
     Shm,
     Tcp,
-    /// TCP to a home and two guests, each in its own process.
+    /// TCP to a main node and two data nodes, each in its own process.
     Nodes,
     Verbs,
-    /// Verbs to a home and two guests, each in its own process.
+    /// Verbs to a main node and two data nodes, each in its own process.
     VerbsNodes,
 }
 
 impl Fabric {
     /// Returns whether there are several nodes.
-    fn has_guests(self) -> bool {
+    fn has_data_nodes(self) -> bool {
         matches!(self, Self::Nodes | Self::VerbsNodes)
     }
 
@@ -71,7 +71,7 @@ pub(crate) struct NodePlan {
     pub(crate) silence_max: Duration,
     /// Whether only an RDMA device serves the memory.
     pub(crate) by_verbs: bool,
-    /// Time without a reply after which a guest is lost.
+    /// Time without a reply after which a data node is lost.
     pub(crate) lost_after: Duration,
 }
 
@@ -88,23 +88,23 @@ impl NodePlan {
     }
 }
 
-/// Running memory node; the home of a pool, if there are several.
+/// Running memory node; the main node of a pool, if there are several.
 pub(crate) struct Node {
     peer: ChildProcess,
     network_address: String,
-    pub(crate) guests: Vec<Guest>,
+    pub(crate) data_nodes: Vec<DataNodeProcess>,
 }
 
-/// Running node that is not its pool's home.
-pub(crate) struct Guest {
+/// Running node that is not its pool's main node.
+pub(crate) struct DataNodeProcess {
     peer: ChildProcess,
 }
 
-impl Guest {
-    /// Joins the pool whose home is at an address.
-    pub(crate) fn start(plan: NodePlan, home_address: &str) -> Self {
-        let arguments = format!("{} {home_address} {}", plan.size_mib, plan.by_verbs);
-        let peer = ChildProcess::start(ChildRole::Guest, &arguments);
+impl DataNodeProcess {
+    /// Joins the pool whose main node is at an address.
+    pub(crate) fn start(plan: NodePlan, main_node_address: &str) -> Self {
+        let arguments = format!("{} {main_node_address} {}", plan.size_mib, plan.by_verbs);
+        let peer = ChildProcess::start(ChildRole::DataNode, &arguments);
         let said = peer.hear();
         assert!(said.starts_with("joined "), "{said}");
         Self { peer }
@@ -126,14 +126,16 @@ impl Node {
             by_verbs: fabric.is_by_verbs(),
             ..plan
         };
-        if !fabric.has_guests() {
+        if !fabric.has_data_nodes() {
             return Self::start(plan);
         }
-        let mut home = Self::start_part(ChildRole::Home, plan);
-        for _ in 0..GUEST_COUNT {
-            home.guests.push(Guest::start(plan, &home.network_address));
+        let mut main_node = Self::start_part(ChildRole::MainNode, plan);
+        for _ in 0..DATA_NODE_COUNT {
+            main_node
+                .data_nodes
+                .push(DataNodeProcess::start(plan, &main_node.network_address));
         }
-        home
+        main_node
     }
 
     pub(crate) fn start(plan: NodePlan) -> Self {
@@ -157,7 +159,7 @@ impl Node {
         Self {
             peer,
             network_address,
-            guests: Vec::new(),
+            data_nodes: Vec::new(),
         }
     }
 
@@ -179,10 +181,10 @@ impl Node {
         self.peer.kill();
     }
 
-    /// Kills only the home; returns its guests.
-    pub(crate) fn kill_home(self) -> Vec<Guest> {
+    /// Kills only the main node; returns its data nodes.
+    pub(crate) fn kill_main_node(self) -> Vec<DataNodeProcess> {
         self.peer.kill();
-        self.guests
+        self.data_nodes
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
@@ -218,34 +220,35 @@ pub(crate) fn play(arguments: &[&str]) {
     serve(node.expect("a node"), number(2));
 }
 
-/// Runs [`ChildRole::Home`]: serves the home of a pool of several nodes, and reports its address.
-pub(crate) fn play_home(arguments: &[&str]) {
+/// Runs [`ChildRole::MainNode`]: serves the main node of a pool of several nodes, and reports its
+/// address.
+pub(crate) fn play_main_node(arguments: &[&str]) {
     let number = |index: usize| arguments[index].parse::<u64>().expect("a number");
     let retraining = farleaf::retrain_policy(number(1) as u32).expect("0 or 1");
-    let options = HomeOptions {
+    let options = MainNodeOptions {
         address: "127.0.0.1:0".to_owned(),
         connect: ConnectOptions::default(),
         lost_after: Duration::from_millis(number(4)),
         verbs: by_verbs(arguments[3]),
     };
-    let node = ShmNode::start_home(POOL, number(0) << 20, retraining, options);
-    serve(node.expect("a home"), number(2));
+    let node = ShmNode::start_main_node(POOL, number(0) << 20, retraining, options);
+    serve(node.expect("a main node"), number(2));
 }
 
-/// Runs [`ChildRole::Guest`]: joins a pool, and reports its number.
-pub(crate) fn play_guest(arguments: &[&str]) {
-    let options = GuestOptions {
-        name: "scene-guest".to_owned(),
+/// Runs [`ChildRole::DataNode`]: joins a pool, and reports its number.
+pub(crate) fn play_data_node(arguments: &[&str]) {
+    let options = DataNodeOptions {
+        name: "scene-data-node".to_owned(),
         size_bytes: arguments[0].parse::<u64>().expect("a number") << 20,
         listen: loopback(),
         address: "127.0.0.1:0".to_owned(),
         wanted: NodeId(0),
-        home_address: arguments[1].to_owned(),
+        main_node_address: arguments[1].to_owned(),
         connect: ConnectOptions::default(),
         verbs: by_verbs(arguments[2]),
     };
-    let node = GuestNode::start(&options).expect("a guest");
-    let number = node.wait_until_joined().expect("the home is there");
+    let node = DataNode::start(&options).expect("a data node");
+    let number = node.wait_until_joined().expect("the main node is there");
     eprintln!("joined {}", number.0);
     wait_for_the_end();
 }

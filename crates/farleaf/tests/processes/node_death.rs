@@ -96,8 +96,8 @@ fn is_loss(error: &Error) -> bool {
     )
 }
 
-/// Returns whether an error is the loss of the home, or fencing: guests fence the sessions of a
-/// process that has given itself up.
+/// Returns whether an error is the loss of the main node, or fencing: data nodes fence the sessions
+/// of a process that has given itself up.
 fn is_loss_or_fenced(error: &Error) -> bool {
     let is_fenced = matches!(error.kind(), ErrorKind::Fabric(error)
         if matches!(error.kind(), BatchErrorKind::Fenced));
@@ -221,12 +221,12 @@ fn clients_of_a_killed_node_are_told_over_tcp() {
     });
 }
 
-/// Promise: a pool of several nodes needs its home: if that is killed, all operations fail as
-/// quickly, including those that use only a guest's keys. (They continued as long as they did not
-/// need the home.)
+/// Promise: a pool of several nodes needs its main node: if that is killed, all operations fail as
+/// quickly, including those that use only a data node's keys. (They continued as long as they did
+/// not need the main node.)
 #[test]
-fn clients_of_a_killed_home_are_told() {
-    scene("node_death::clients_of_a_killed_home_are_told", |_| {
+fn clients_of_a_killed_main_node_are_told() {
+    scene("node_death::clients_of_a_killed_main_node_are_told", |_| {
         let node = Node::start_over(Fabric::Nodes, NodePlan::of_size(64));
         let address = node.pool(Fabric::Nodes);
         let pool = Pool::open(&address).expect("the node serves");
@@ -235,7 +235,7 @@ fn clients_of_a_killed_home_are_told() {
             let clients = Clients::start(scope, &pool);
             std::thread::sleep(Duration::from_millis(300));
             let killed = Instant::now();
-            let _guests = node.kill_home();
+            let _data_nodes = node.kill_main_node();
             clients.assert_ended_by(killed, LOSS_TIME_MAX, is_loss_or_fenced);
             let lost = table.get(1).expect_err("nobody answers");
             assert!(is_loss_or_fenced(&lost), "{lost:?}");

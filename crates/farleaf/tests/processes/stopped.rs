@@ -32,13 +32,13 @@ const RECOVERY_TIME_MAX: Duration = Duration::from_secs(6);
 const REFUSAL_TIME_MAX: Duration = Duration::from_secs(2);
 
 /// Writes ascending values until a write fails; returns the last acknowledged value, and the error.
-fn write_until_refused(table: &Table, begun: &Sender<()>) -> (u64, Error) {
+fn write_until_refused(table: &Table, start_sender: &Sender<()>) -> (u64, Error) {
     for value in 1.. {
         if let Err(error) = table.put(KEY, value) {
             return (value - 1, error);
         }
         if value == 1 {
-            begun.send(()).expect("the sleeper listens");
+            start_sender.send(()).expect("the sleeper listens");
         }
     }
     unreachable!("there are more values than time")
@@ -61,12 +61,12 @@ pub(crate) fn play_sleeper(arguments: &[&str]) {
     let pool = Pool::open(arguments[0]).expect("the scene serves it");
     let own = RawSession::open(arguments[1]);
     let lock = first_lock(HELD);
-    let (begin, begun) = channel();
+    let (start_sender, start_receiver) = channel();
     std::thread::scope(|scope| {
         let writer = scope.spawn(|| {
             let session = pool.session().expect("a session");
             let table = session.open_table(WRITTEN).expect("the scene made it");
-            let (acknowledged, refusal) = write_until_refused(&table, &begin);
+            let (acknowledged, refusal) = write_until_refused(&table, &start_sender);
             let ErrorKind::Fabric(refusal) = refusal.kind() else {
                 panic!("{refusal:?}")
             };
@@ -75,7 +75,7 @@ pub(crate) fn play_sleeper(arguments: &[&str]) {
             acknowledged
         });
         assert_eq!(own.take(lock), 0, "nobody holds it");
-        begun.recv().expect("it writes");
+        start_receiver.recv().expect("it writes");
         eprintln!("locked");
         wait_for_the_end();
         assert_cut_off(&own.unlock(lock).expect_err("it is fenced"));

@@ -96,9 +96,9 @@ fn make_in_part(session: &Session, name: &str, batch_count: u64) -> bool {
     });
     let mut is_made = matches!(made, Ok(Some(Ok(()))));
     let mut completions = session.completions();
-    let begun = Instant::now();
+    let started_at = Instant::now();
     while !is_made && answered() - before < batch_count {
-        assert!(begun.elapsed() < Duration::from_secs(20), "it stands");
+        assert!(started_at.elapsed() < Duration::from_secs(20), "it stands");
         completions.poll();
         tasks.run_ready(|made| {
             made.expect("made");
@@ -164,9 +164,9 @@ fn a_table_that_is_not_made_leaves_nothing() {
         };
         assert!(matches!(error.kind(), ErrorKind::Full(_)), "{error}");
         assert_eq!(listing_counts(&session), (0, 0), "{left}");
-        let begun = Instant::now();
+        let started_at = Instant::now();
         while pool.usage().expect("usage").used_bytes > before {
-            assert!(begun.elapsed() < Duration::from_secs(20), "{left}");
+            assert!(started_at.elapsed() < Duration::from_secs(20), "{left}");
             std::thread::sleep(Duration::from_millis(2));
         }
         // A listing takes as much memory as any table of byte strings.
