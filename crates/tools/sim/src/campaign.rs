@@ -59,7 +59,7 @@ pub struct Finding {
 /// Result of a campaign.
 #[derive(Clone, Debug)]
 pub struct CampaignReport {
-    /// Runs made, each twice, from the first seed to the finding, if any.
+    /// Runs outcome, each twice, from the first seed to the finding, if any.
     pub run_count: u64,
     /// Operations in these runs.
     pub operation_count: u64,
@@ -70,7 +70,7 @@ pub struct CampaignReport {
 }
 
 /// Runs a campaign. Once `stop` is set, the runs in progress are the last. Any thread calls
-/// `progress` with the number of runs made.
+/// `progress` with the number of runs outcome.
 pub fn run_campaign(
     campaign: &Campaign,
     stop: &AtomicBool,
@@ -115,12 +115,12 @@ pub(crate) fn run_seeds(
                 return;
             }
             let seed = seeds.first.wrapping_add(number);
-            let made = make(seed);
-            operations.fetch_add(made.operation_count, Ordering::Relaxed);
-            simulated.fetch_add(made.duration, Ordering::Relaxed);
-            if !made.violations.is_empty() {
+            let outcome = make(seed);
+            operations.fetch_add(outcome.operation_count, Ordering::Relaxed);
+            simulated.fetch_add(outcome.duration, Ordering::Relaxed);
+            if !outcome.violations.is_empty() {
                 has_found.store(true, Ordering::Relaxed);
-                let violations = made.violations;
+                let violations = outcome.violations;
                 let mut findings = findings
                     .lock()
                     .unwrap_or_else(std::sync::PoisonError::into_inner);

@@ -9,13 +9,13 @@ const MESSAGE_CHARS_MAX: usize = 400;
 
 /// Shortens the message of a TOML reader, which quotes whole lines of the file.
 pub(crate) fn message(error: &toml::de::Error) -> String {
-    let told = error.to_string();
-    let told = told.trim_end();
-    if told.chars().nth(MESSAGE_CHARS_MAX).is_none() {
-        return told.to_owned();
+    let full = error.to_string();
+    let full = full.trim_end();
+    if full.chars().nth(MESSAGE_CHARS_MAX).is_none() {
+        return full.to_owned();
     }
     // The position is at the beginning and the reason at the end; between them is the line.
-    let first = told.lines().next().unwrap_or_default();
+    let first = full.lines().next().unwrap_or_default();
     let first: String = first.chars().take(QUOTED_CHARS_MAX).collect();
     let reason: String = error.message().chars().take(MESSAGE_CHARS_MAX).collect();
     format!("{first}: {reason}")
@@ -30,7 +30,7 @@ mod tests {
     fn messages_have_an_end() {
         let long = format!("a = {}", "x".repeat(1_000_000));
         let error = long.parse::<toml::Table>().expect_err("no TOML");
-        let told = message(&error);
-        assert!(told.len() < 600 && told.contains("line 1"), "{told}");
+        let full = message(&error);
+        assert!(full.len() < 600 && full.contains("line 1"), "{full}");
     }
 }

@@ -184,13 +184,29 @@ pub struct Event {
 }
 
 impl Event {
+    /// Returns the moment of the answer, or the end of time if there was none.
+    pub fn answered_by(&self) -> u64 {
+        self.answered.unwrap_or(u64::MAX)
+    }
+
+    /// Returns whether there is no answer, or one that does not tell the outcome.
+    pub fn is_unknown(&self) -> bool {
+        self.answer.as_ref().is_none_or(Answer::is_unknown)
+    }
+
     /// Returns whether the operation created the table, or may have created it without an answer.
     pub fn may_have_made(&self, table: u32) -> bool {
         match (&self.operation, &self.answer) {
             (_, Some(Answer::Created(created))) => *created == table,
-            (Operation::Create(_), None | Some(Answer::Unknown(_) | Answer::NodeLost)) => true,
+            (Operation::Create(_), _) if self.is_unknown() => true,
             _ => self.made_what_was_dropped(),
         }
+    }
+
+    /// Returns whether the operation was a drop that may have found a table.
+    pub fn may_have_dropped(&self) -> bool {
+        let is_dropped = self.answer == Some(Answer::Dropped);
+        self.operation == Operation::Drop && (is_dropped || self.is_unknown())
     }
 
     /// Returns whether the operation created a table that was dropped before it was open.
@@ -218,7 +234,8 @@ impl History {
         &mut self,
         client: u32,
         operation: Operation,
-        (table, expected): (Option<u32>, Option<u64>),
+        table: Option<u32>,
+        expected: Option<u64>,
     ) -> usize {
         self.moment += 1;
         self.events.push(Event {

@@ -39,5 +39,7 @@ pub mod run;
 pub mod session;
 pub mod strings;
 
-mod shown;
 pub mod workers;
+
+mod display;
+mod profile;

@@ -25,9 +25,10 @@ use farleaf_pool::members::{Member, MemberState, write_member};
 use farleaf_pool::session::{HEARTBEAT_DRAINED, heartbeat_addr, is_fenced, life_of};
 use farleaf_pool::{NodeLayout, PoolLayout, Superblock};
 
+use crate::fabric::SharedWorld;
 use crate::fabric::endpoint::{SimEndpoint, SimWindows, StillEndpoint};
 use crate::fabric::executor::sleep;
-use crate::fabric::world::{ClientId, Nanos, NodeLife, SharedWorld};
+use crate::fabric::world::{ClientId, Nanos, NodeLife};
 use crate::plant::Plant;
 use crate::workers::still_worker;
 
@@ -104,20 +105,22 @@ impl Node {
             layout.members().learn(member, MemberState::Active);
         }
         let (sender, events) = channel();
-        let home = *layout.home();
-        let home_word_count = still.memory_word_count(home.node).expect("it is there");
+        let main_node = *layout.main_node();
+        let main_node_word_count = still
+            .memory_word_count(main_node.node)
+            .expect("it is there");
         let ring_registry = Arc::<RingRegistry>::default();
         Rc::new(Self {
             world: SharedWorld::clone(world),
             layout,
-            sessions: RefCell::new(Sessions::new(still, home, sender)),
+            sessions: RefCell::new(Sessions::new(still, main_node, sender)),
             clients: RefCell::default(),
             events,
             agent: Cell::default(),
             worker_session: RefCell::default(),
             still_dispatcher: RefCell::new(Dispatcher::new(Arc::clone(&ring_registry))),
             ring_registry,
-            server: Arc::new(TableServer::new(home_word_count * 8)),
+            server: Arc::new(TableServer::new(main_node_word_count * 8)),
             holding_count: Cell::default(),
             takes_calls: Cell::new(false),
         })
@@ -143,7 +146,7 @@ impl Node {
     /// # Panics
     /// The memory has no table of nodes, which it has.
     pub fn open(&self) -> PoolLayout {
-        let layout = PoolLayout::from(*self.layout.home());
+        let layout = PoolLayout::from(*self.layout.main_node());
         if self.world.borrow().node_count() > 1 {
             let still = StillEndpoint::new(&self.world);
             let refreshed = layout.members().refresh(&still, &layout);
@@ -152,7 +155,7 @@ impl Node {
         layout
     }
 
-    /// Starts to drain a node, as the home does, unless it is lost or draining already.
+    /// Starts to drain a node, as the main node does, unless it is lost or draining already.
     pub async fn drain(&self, node: NodeId) {
         let members = self.layout.members();
         let Some(member) = members.get(node).cloned() else {
@@ -163,8 +166,8 @@ impl Node {
         }
     }
 
-    /// Loses a node, which the home announces at once. Returns false if the node does not exist, or
-    /// has no data anymore.
+    /// Loses a node, which the main node announces at once. Returns false if the node does not
+    /// exist, or has no data anymore.
     pub fn lose_member(&self, node: NodeId) -> bool {
         let members = self.layout.members();
         let (Some(member), Some(state)) = (members.get(node).cloned(), members.state(node)) else {
@@ -178,16 +181,19 @@ impl Node {
         true
     }
 
-    /// Sets a node's state: first its entry, then the home's own knowledge, then a number that
+    /// Sets a node's state: first its entry, then the main node's own knowledge, then a number that
     /// processes see.
     async fn set_state(&self, member: Member, state: MemberState) {
         let still = StillEndpoint::new(&self.world);
         let written = write_member(&still, &self.layout, &member, state).await;
-        written.expect("the home is there");
+        written.expect("the main node is there");
         self.layout.members().learn(member, state);
         let mut batch = Batch::new();
         batch.fetch_add(self.layout.sequence(), 1);
-        still.execute(&mut batch).await.expect("the home is there");
+        still
+            .execute(&mut batch)
+            .await
+            .expect("the main node is there");
     }
 
     /// Returns whether a node is draining and has not left yet.
@@ -233,7 +239,7 @@ impl Node {
 
     /// Fences a client (FABRIC-6) and records that: none of its verbs takes effect anymore.
     pub fn fence(&self, client: ClientId, owner: OwnerWord) {
-        self.world.borrow_mut().fence(client);
+        self.world.fence(client);
         let is_agent = self.agent.get().is_some_and(|(_, agent)| agent == owner);
         if !is_agent && self.is_holding(owner) {
             self.holding_count.update(|count| count + 1);
@@ -264,7 +270,8 @@ impl Node {
     /// The memory is full.
     pub fn create_table(
         &self,
-        (kind, entry_count_max): (LayerKind, u32),
+        kind: LayerKind,
+        entry_count_max: u32,
         slots: u64,
         fill_percent: u8,
     ) -> Result<CatalogEntry, IndexError> {
@@ -448,7 +455,7 @@ impl Node {
     /// The memory does not exist, which it does.
     pub fn answer_still(&self) {
         let keeper = self.keeper(StillEndpoint::new(&self.world), OwnerWord::FREE);
-        self.tend_desk(&keeper);
+        self.tick_ring_assigner(&keeper);
         let worker = still_worker(self, None);
         let mut dispatcher = self.still_dispatcher.borrow_mut();
         let mut pile = TaskBatch {
@@ -457,11 +464,17 @@ impl Node {
         };
         let mut batch = Batch::new();
         let windows = self.windows(keeper.endpoint.client(), true);
-        let turned = dispatcher.turn((&keeper.endpoint, &windows), &mut batch, &mut pile);
+        let turned = dispatcher.turn(&keeper.endpoint, &windows, &mut batch, &mut pile);
         block_on(turned, || 0);
         for task in pile.tasks {
-            let way = (&keeper.endpoint, &self.layout, &windows);
-            let answered = task.answer(way, &mut batch, (&self.server, &worker));
+            let answered = task.answer(
+                &keeper.endpoint,
+                &self.layout,
+                &windows,
+                &mut batch,
+                &self.server,
+                &worker,
+            );
             block_on(answered, || 0).expect("inside the memory");
         }
         block_on(worker.close(), || 0).expect("inside the memory");
@@ -473,14 +486,14 @@ impl Node {
     /// # Panics
     /// The memory does not exist, which it does.
     pub fn close_ring_registry(&self, keeper: &MemoryMaintainer<StillEndpoint>) -> bool {
-        self.tend_desk(keeper);
+        self.tick_ring_assigner(keeper);
         let mut dispatcher = self.still_dispatcher.borrow_mut();
         *dispatcher = Dispatcher::new(self.ring_registry());
-        self.tend_desk(keeper);
+        self.tick_ring_assigner(keeper);
         self.ring_registry.is_empty()
     }
 
-    fn tend_desk(&self, keeper: &MemoryMaintainer<StillEndpoint>) {
+    fn tick_ring_assigner(&self, keeper: &MemoryMaintainer<StillEndpoint>) {
         block_on(self.ring_assigner().tick(keeper), || 0).expect("inside the memory");
     }
 

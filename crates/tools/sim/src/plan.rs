@@ -13,8 +13,9 @@ use farleaf_index::LayerKind;
 use farleaf_index::tree::node::ENTRY_COUNT_MAX;
 use farleaf_node::retrain::RetrainPolicy;
 
+pub use crate::profile::{Profile, UnknownProfile};
 use bytes::draw_bytes;
-pub use mishap::{Fault, FaultKind, FaultMoment, Profile, UnknownProfile};
+pub use mishap::{Fault, FaultKind, FaultMoment};
 use mishap::{
     draw_faults, draw_node_faults, draw_retraining_faults, draw_when, draw_worker_faults,
 };
@@ -23,7 +24,7 @@ use operations::{
 };
 
 use crate::fabric::Freedoms;
-use crate::history::Operation;
+use crate::history::{Operation, TableShape};
 use crate::node::{REGION_SIZE_BYTES, RETRAINER_TICK};
 use crate::strings::StringMap;
 use farleaf_base::random::Random;
@@ -80,7 +81,7 @@ pub struct Plan {
     pub seed: u64,
     /// Degrees of the fabric's freedoms.
     pub freedoms: Freedoms,
-    /// Memory nodes of the pool, including the home.
+    /// Memory nodes of the pool, including the main node.
     pub node_count: u8,
     /// Table with which the run begins.
     pub table: TablePlan,
@@ -90,6 +91,17 @@ pub struct Plan {
     pub faults: Vec<Fault>,
     /// Meaning of the numbers of keys and values, if the tables are of byte strings.
     pub strings: Option<Arc<StringMap>>,
+}
+
+impl ClientPlan {
+    /// Returns the shapes of the tables that the client creates.
+    fn shapes(&mut self) -> impl Iterator<Item = &mut TableShape> {
+        let operations = self.lanes.iter_mut().flatten();
+        operations.filter_map(|operation| match operation {
+            Operation::Create(shape) => Some(shape),
+            _ => None,
+        })
+    }
 }
 
 impl Plan {
@@ -118,10 +130,17 @@ impl Plan {
             draw_retraining(&mut random, &mut table);
         }
         let client_count = random.between(1, 5);
-        let habits = (weights, lane_lengths(profile));
         let mut next_value = 0;
         let mut clients: Vec<ClientPlan> = (0..client_count)
-            .map(|_| draw_client(&mut random, &keys, habits, &mut next_value))
+            .map(|_| {
+                draw_client(
+                    &mut random,
+                    &keys,
+                    weights,
+                    lane_lengths(profile),
+                    &mut next_value,
+                )
+            })
             .collect();
         if table.loaded.is_empty() && random.chance(400) {
             let records = some_records(&mut random, &keys, &mut next_value);
@@ -148,7 +167,7 @@ impl Plan {
         let strings = (profile == Profile::Bytes)
             .then(|| draw_bytes(seed, keys.len(), &mut table, &mut clients));
         let mut faults = draw_profile_faults(&mut random, profile, clients.len());
-        let (node_count, of_nodes) = draw_nodes(seed, profile, (table.layer, clients.len()));
+        let (node_count, of_nodes) = draw_nodes(seed, profile, table.layer, clients.len());
         faults.extend(of_nodes);
         Self {
             seed: random.bits(),
@@ -177,7 +196,7 @@ impl Plan {
                 | Operation::Update(key, _)
                 | Operation::Delete(key)
                 | Operation::CompareSwap(key, _) => keys.push(*key),
-                Operation::MultiGet(asked) => keys.extend(asked),
+                Operation::MultiGet(read) => keys.extend(read),
                 Operation::Load(records) => keys.extend(records.iter().map(|(key, _)| key)),
                 Operation::Scan(..)
                 | Operation::ScanReverse(..)
@@ -310,14 +329,12 @@ fn draw_tree(seed: u64, table: &mut TablePlan, clients: &mut [ClientPlan]) {
         client.link_count_max = Some(*random.choose(&[0, 0, 1, 3]));
         let bytes = *random.choose(&[1024, 1800, 5000, 100_000]);
         client.metadata_budget_bytes = has_budgets.then_some(bytes);
-        for operation in client.lanes.iter_mut().flatten() {
-            if let Operation::Create(shape) = operation {
-                shape.layer = if has_budgets {
-                    LayerKind::Sherman
-                } else {
-                    *random.choose(&CREATED)
-                };
-            }
+        for shape in client.shapes() {
+            shape.layer = if has_budgets {
+                LayerKind::Sherman
+            } else {
+                *random.choose(&CREATED)
+            };
         }
     }
     let compute_node_count = *random.choose(&[1, 1, 2, COMPUTE_NODE_COUNT_MAX]);
@@ -336,15 +353,23 @@ const OF_CALLS: u64 = 0x6361_6c6c_735f_6f66;
 /// Lets the node hold the table, and second tables.
 fn draw_calls(seed: u64, table: &mut TablePlan, clients: &mut [ClientPlan]) {
     let mut random = Random::new(seed ^ OF_CALLS);
-    table.layer = LayerKind::Rpc;
     for client in &mut *clients {
         client.metadata_budget_bytes = None;
-        for operation in client.lanes.iter_mut().flatten() {
-            if let Operation::Create(shape) = operation
-                && random.chance(700)
-            {
-                shape.layer = LayerKind::Rpc;
-            }
+    }
+    hold_tables(&mut random, table, clients, 700);
+}
+
+/// Lets the node hold the table, and this many second tables of 1000.
+fn hold_tables(
+    random: &mut Random,
+    table: &mut TablePlan,
+    clients: &mut [ClientPlan],
+    per_mille: u64,
+) {
+    table.layer = LayerKind::Rpc;
+    for shape in clients.iter_mut().flat_map(ClientPlan::shapes) {
+        if random.chance(per_mille) {
+            shape.layer = LayerKind::Rpc;
         }
     }
 }
@@ -361,15 +386,13 @@ fn draw_models(seed: u64, table: &mut TablePlan, clients: &mut [ClientPlan]) {
         client.metadata_budget_bytes = None;
         client.model_cache = *random.choose(&ModelCache::ALL);
         client.does_not_speculate = random.chance(300);
-        for operation in client.lanes.iter_mut().flatten() {
-            if let Operation::Create(shape) = operation {
-                shape.layer = *random.choose(&[
-                    LayerKind::Xstore,
-                    LayerKind::Xstore,
-                    LayerKind::Rpc,
-                    LayerKind::Learned,
-                ]);
-            }
+        for shape in client.shapes() {
+            shape.layer = *random.choose(&[
+                LayerKind::Xstore,
+                LayerKind::Xstore,
+                LayerKind::Rpc,
+                LayerKind::Learned,
+            ]);
         }
     }
 }
@@ -378,7 +401,8 @@ fn draw_models(seed: u64, table: &mut TablePlan, clients: &mut [ClientPlan]) {
 fn draw_nodes(
     seed: u64,
     profile: Profile,
-    (layer, client_count): (LayerKind, usize),
+    layer: LayerKind,
+    client_count: usize,
 ) -> (u8, Vec<Fault>) {
     let mut random = Random::new(seed ^ OF_NODES);
     let node_count = draw_node_count(&mut random, profile);
@@ -387,7 +411,7 @@ fn draw_nodes(
         Profile::Compaction => true,
         _ => false,
     };
-    let mut faults = draw_node_faults(&mut random, node_count, (client_count, is_drained));
+    let mut faults = draw_node_faults(&mut random, node_count, client_count, is_drained);
     if profile == Profile::Xstore {
         faults.extend(draw_worker_faults(&mut random));
     }
@@ -490,7 +514,7 @@ mod tests {
     }
 
     /// Promise: plans of models include faults of the node's own sessions, and of nodes that have
-    /// leaves of tables that the home trains.
+    /// leaves of tables that the main node trains.
     #[test]
     fn plans_of_models_have_nodes_and_workers_that_fail() {
         let texts: Vec<String> = (0..200)

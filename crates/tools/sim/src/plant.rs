@@ -10,9 +10,9 @@ use core::str::FromStr;
 
 use farleaf_fabric::{ProtocolCheck, Verb, VerbKind};
 
-use crate::plan::Profile;
+use crate::profile::Profile;
 
-/// Number of runs of [`Profile::Crashes`](crate::plan::Profile) from seed 1 within which every
+/// Number of runs of [`Profile::Crashes`] from seed 1 within which every
 /// planted bug is found.
 pub const FOUND_WITHIN_RUN_COUNT: u64 = 8000;
 

@@ -23,11 +23,10 @@ use self::client::start_client;
 use self::mishap::execute_fault;
 use self::verdict::conclude;
 use crate::check::{Findings, Violation};
+use crate::fabric::SharedWorld;
 use crate::fabric::endpoint::{SimEndpoint, StillEndpoint};
 use crate::fabric::executor::{ExecutorOutcome, Tasks};
-use crate::fabric::world::{
-    ClientId, Fingerprint, LockHolding, Nanos, Progress, SharedWorld, TaskId, World,
-};
+use crate::fabric::world::{ClientId, Fingerprint, LockHolding, Nanos, Progress, TaskId};
 use crate::history::{Answer, History, Operation};
 use crate::node::{Node, TABLE_NAME};
 use crate::plan::{COMPUTE_NODE_COUNT_MAX, Plan};
@@ -91,7 +90,7 @@ struct RunState {
     rare_events: RefCell<RareEvents>,
     /// Whether the node has restarted empty.
     is_lost: Cell<bool>,
-    /// Whether another node than the home has been lost.
+    /// Whether another node than the main node has been lost.
     has_lost_member: Cell<bool>,
     /// Whether a session of the node's own has lost its connection.
     has_broken_worker: Cell<bool>,
@@ -158,8 +157,14 @@ pub fn run(plan: &Plan, plant: Option<Plant>, keep_trace: bool) -> Verdict {
             has_left: false,
             has_no_fault: true,
         });
-        let endpoints = (endpoint, process);
-        start_client(&tasks, &run_state, number, endpoints, client.clone());
+        start_client(
+            &tasks,
+            &run_state,
+            number,
+            endpoint,
+            process,
+            client.clone(),
+        );
     }
     for fault in plan.faults.clone() {
         let (run_state, crew) = (Rc::clone(&run_state), Rc::clone(&tasks));
@@ -191,7 +196,7 @@ pub fn run(plan: &Plan, plant: Option<Plant>, keep_trace: bool) -> Verdict {
 }
 
 fn world_of(plan: &Plan, keep_trace: bool) -> SharedWorld {
-    let world = World::new(
+    let world = SharedWorld::new(
         &vec![plan.memory_size_bytes() as usize / 8; plan.node_count.into()],
         plan.freedoms,
         Random::new(plan.seed),
@@ -263,8 +268,8 @@ fn prepare(
     let table = &plan.table;
     match table.pages {
         None => {
-            let layer = (table.layer, table.entry_count_max);
-            node.create_table(layer, table.slots, table.fill_percent)?;
+            let (layer, entry_count_max) = (table.layer, table.entry_count_max);
+            node.create_table(layer, entry_count_max, table.slots, table.fill_percent)?;
         }
         Some(pages) => {
             let options = TableOptions {
@@ -279,7 +284,7 @@ fn prepare(
         }
     }
     if !table.loaded.is_empty() {
-        let session = open_still(node, findings, (None, plan.strings.as_ref()))?;
+        let session = open_still(node, findings, None, plan.strings.as_ref())?;
         let load = Operation::Load(table.loaded.clone());
         let loaded = block_on(session.perform(&load, None), || 0)?;
         assert_eq!(loaded, Answer::Loaded, "an empty table can be loaded");
@@ -297,7 +302,8 @@ fn prepare(
 fn open_still(
     node: &Rc<Node>,
     findings: &Findings,
-    (plant, strings): (Option<Plant>, Option<&Arc<StringMap>>),
+    plant: Option<Plant>,
+    strings: Option<&Arc<StringMap>>,
 ) -> Result<Session<StillEndpoint>, Box<dyn core::error::Error>> {
     let session = still_session(node, findings, plant, &SessionOptions::default());
     Ok(block_on(Session::open(session, strings.cloned()), || 0)?)

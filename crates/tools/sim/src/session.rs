@@ -47,8 +47,8 @@ impl<E> Debug for SimHost<E> {
 }
 
 impl<E> SimHost<E> {
-    /// Creates the process of a client, whose session posts as this client. Violations by the way
-    /// in which the session closes are added to the findings.
+    /// Creates the process of a client, whose session posts as this client. Violations of
+    /// the closing session are added to the findings.
     pub fn new(
         node: &Rc<Node>,
         client: ClientId,
@@ -97,8 +97,8 @@ impl<E: Endpoint + Debug> SessionHost for SimHost<E> {
         Ok(())
     }
 
-    /// The server of calls outlives agents, and with calls the home is never lost. While virtual
-    /// time stands still, a waiting session lets the node do its part here.
+    /// The server of calls outlives agents, and with calls the main node is never lost. While
+    /// virtual time stands still, a waiting session lets the node do its part here.
     fn is_node_gone(&self, _owner: OwnerWord, _look_count: u32) -> bool {
         if self.is_still {
             self.node.answer_still();
@@ -270,7 +270,7 @@ impl<E: Endpoint + Debug> Session<E> {
         expected: Option<u64>,
     ) -> Result<Answer, Unexpected> {
         let _under_way = InProgressGuard::begin(&self.in_progress_count);
-        let done = match operation {
+        let result = match operation {
             Operation::Create(shape) => self.create(shape).await,
             Operation::List => self.list().await,
             Operation::Drop => {
@@ -287,15 +287,15 @@ impl<E: Endpoint + Debug> Session<E> {
                     let text = "the table that comes and goes is not open".to_owned();
                     return Err(Unexpected::Failed(text));
                 };
-                let done = self.perform_on(&table, inner, expected).await;
-                if matches!(&done, Err(OperationFailure::Failed(error)) if is_dropped(error)) {
+                let result = self.perform_on(&table, inner, expected).await;
+                if matches!(&result, Err(OperationFailure::Failed(error)) if is_dropped(error)) {
                     self.forget(table.info().id);
                 }
-                done
+                result
             }
             _ => self.perform_on(&self.table, operation, expected).await,
         };
-        done.or_else(|trouble| match trouble {
+        result.or_else(|trouble| match trouble {
             OperationFailure::Failed(error) => classify(&error),
             OperationFailure::Unexpected(what) => Err(what),
         })

@@ -13,7 +13,7 @@ use crate::node::Node;
 
 /// Returns a violation if a session that reported "drained" has a batch in flight.
 pub fn not_drained(node: &Node, client: ClientId) -> Option<Violation> {
-    let count = node.world.borrow().in_flight_count(client);
+    let count = node.world.in_flight_count(client);
     (count > 0).then(|| {
         let how = format!(
             "the session of client {} closes with {count} batches in flight",

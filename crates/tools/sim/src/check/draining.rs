@@ -33,7 +33,7 @@ pub fn check(node: &Node, entries: &[CatalogEntry], audit: &Audit) -> Vec<Violat
         };
         let may_stay = |index: ChunkIndex, chunk: &ChunkEntry| {
             let moves_runs = is_of(chunk.table, LayerKind::Learned) && chunk.owner.is_free();
-            has_lost && !(moves_runs && is_movable_run(node, audit, (index, chunk)))
+            has_lost && !(moves_runs && is_movable_run(node, audit, index, chunk))
         };
         let used = audit.chunks.iter();
         let used: Vec<_> = used
@@ -51,8 +51,8 @@ pub fn check(node: &Node, entries: &[CatalogEntry], audit: &Audit) -> Vec<Violat
         if has_lost && used.is_empty() {
             continue;
         }
-        let left: Vec<ChunkIndex> = used.into_iter().map(|(index, _)| index).collect();
-        let how = format!("{draining} is not drained: it still has chunks {left:?}");
+        let remaining: Vec<ChunkIndex> = used.into_iter().map(|(index, _)| index).collect();
+        let how = format!("{draining} is not drained: it still has chunks {remaining:?}");
         found.push(Violation::new("draining", how));
     }
     found
@@ -61,7 +61,7 @@ pub fn check(node: &Node, entries: &[CatalogEntry], audit: &Audit) -> Vec<Violat
 /// Returns whether a chunk belongs to a run none of whose leaves was moved by an uncommitted
 /// retraining. Such a retraining could not be committed because its new leaves are lost or lie
 /// behind lost ones.
-fn is_movable_run(node: &Node, audit: &Audit, (index, chunk): (ChunkIndex, &ChunkEntry)) -> bool {
+fn is_movable_run(node: &Node, audit: &Audit, index: ChunkIndex, chunk: &ChunkEntry) -> bool {
     let Some(ChunkPurpose::Run { slots, .. }) = chunk.purpose else {
         return false;
     };

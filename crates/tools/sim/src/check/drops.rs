@@ -16,12 +16,12 @@ pub fn check(entries: &[CatalogEntry], chunks: &ChunkTable) -> Vec<Violation> {
         .filter(|entry| entry.state == EntryState::Dropped);
     let violation = |entry: &CatalogEntry| {
         let id = entry.record.id;
-        let left = chunks
+        let remaining = chunks
             .iter()
             .filter(|(_, chunk)| chunk.table == id && chunk.purpose != Some(ChunkPurpose::Free));
-        let left: Vec<ChunkIndex> = left.map(|(index, _)| index).collect();
+        let remaining: Vec<ChunkIndex> = remaining.map(|(index, _)| index).collect();
         let how = format!(
-            "dropped table {} was not freed: its entry and chunks {left:?} remain",
+            "dropped table {} was not freed: its entry and chunks {remaining:?} remain",
             id.0
         );
         Violation::new("drops", how)

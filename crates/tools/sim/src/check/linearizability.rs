@@ -3,6 +3,7 @@
 
 mod register;
 
+use core::ops::RangeBounds;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Violation;
@@ -16,7 +17,7 @@ pub fn check(history: &History, initial: &BTreeMap<u64, u64>, keys: &[u64]) -> V
         for (key, effect) in effects(event, keys) {
             let answered = match effect {
                 Effect::Perhaps(_) => u64::MAX,
-                _ => event.answered.unwrap_or(u64::MAX),
+                _ => event.answered_by(),
             };
             by_key.entry(key).or_default().push(KeyEvent {
                 called: event.called,
@@ -55,13 +56,8 @@ fn describe(events: &[KeyEvent]) -> String {
 fn effects(event: &Event, keys: &[u64]) -> Vec<(u64, Effect)> {
     let attempt = |key: u64, attempt: Attempt| match &event.answer {
         Some(Answer::Changed { from, to }) => {
-            vec![(
-                key,
-                Effect::Change {
-                    from: *from,
-                    to: *to,
-                },
-            )]
+            let (from, to) = (*from, *to);
+            vec![(key, Effect::Change { from, to })]
         }
         Some(Answer::Wrote { was_present, to }) => {
             let (was_present, to) = (*was_present, *to);
@@ -79,7 +75,7 @@ fn effects(event: &Event, keys: &[u64]) -> Vec<(u64, Effect)> {
     };
     match &event.operation {
         Operation::Get(key) => read(&[*key]),
-        Operation::MultiGet(asked) => read(asked),
+        Operation::MultiGet(keys) => read(keys),
         Operation::Put(key, value) => attempt(*key, Attempt::Put(*value)),
         Operation::Insert(key, value) => attempt(*key, Attempt::Insert(*value)),
         Operation::Update(key, value) => attempt(*key, Attempt::Update(*value)),
@@ -91,8 +87,8 @@ fn effects(event: &Event, keys: &[u64]) -> Vec<(u64, Effect)> {
                 new: *new,
             },
         ),
-        Operation::Scan(from, _) => scanned(event, *from, keys),
-        Operation::ScanReverse(to, _) => scanned_reverse(event, *to, keys),
+        Operation::Scan(from, _) => scanned(event, keys, |last| *from..=last.unwrap_or(u64::MAX)),
+        Operation::ScanReverse(to, _) => scanned(event, keys, |last| last.unwrap_or(0)..*to),
         Operation::DeleteRange(from, to) => {
             // Where a range delete failed, some of the keys may be deleted.
             let effect = match &event.answer {
@@ -127,33 +123,22 @@ fn effects(event: &Event, keys: &[u64]) -> Vec<(u64, Effect)> {
 }
 
 /// Returns the effects of a scan on every key of its range: keys that it did not return were
-/// absent. Returned keys count even if no operation is known to touch them.
-fn scanned(event: &Event, from: u64, keys: &[u64]) -> Vec<(u64, Effect)> {
+/// absent. Returned keys count even if no operation is known to touch them. `range` returns the
+/// range, from the last key that was returned, or `None` if the scan reached the end of the table.
+fn scanned<R: RangeBounds<u64>>(
+    event: &Event,
+    keys: &[u64],
+    range: impl Fn(Option<u64>) -> R,
+) -> Vec<(u64, Effect)> {
     let Some(Answer::Records(records, is_end)) = &event.answer else {
         return Vec::new();
     };
-    let last = match records.last() {
-        _ if *is_end => u64::MAX,
-        Some((key, _)) => *key,
-        None => return Vec::new(),
-    };
-    read_all(
-        records,
-        keys.iter().filter(|key| (from..=last).contains(*key)),
-    )
-}
-
-/// Returns the effects of a reverse scan, over keys below `to`.
-fn scanned_reverse(event: &Event, to: u64, keys: &[u64]) -> Vec<(u64, Effect)> {
-    let Some(Answer::Records(records, is_end)) = &event.answer else {
+    let last = records.last().map(|(key, _)| *key).filter(|_| !is_end);
+    if last.is_none() && !is_end {
         return Vec::new();
-    };
-    let last = match records.last() {
-        _ if *is_end => 0,
-        Some((key, _)) => *key,
-        None => return Vec::new(),
-    };
-    read_all(records, keys.iter().filter(|key| (last..to).contains(*key)))
+    }
+    let range = range(last);
+    read_all(records, keys.iter().filter(|key| range.contains(*key)))
 }
 
 /// Returns the reads of all these keys and of those that were found.
@@ -179,11 +164,11 @@ mod tests {
     fn what_was_cleared_is_gone() {
         let reads = |answer: Option<Answer>, found: [Option<u64>; 2]| {
             let mut history = History::default();
-            let call = history.call(0, Operation::DeleteRange(0, 2), (Some(1), None));
+            let call = history.call(0, Operation::DeleteRange(0, 2), Some(1), None);
             if let Some(answer) = answer {
                 history.answer(call, answer);
             }
-            let call = history.call(0, Operation::MultiGet(vec![1, 2]), (Some(1), None));
+            let call = history.call(0, Operation::MultiGet(vec![1, 2]), Some(1), None);
             history.answer(call, Answer::Values(found.to_vec()));
             let initial = BTreeMap::from([(1, 10), (2, 20)]);
             check(&history, &initial, &[1, 2]).is_empty()
@@ -200,7 +185,7 @@ mod tests {
     fn every_kind_of_operation_counts() {
         let broken = |operation: Operation, answer: Answer| {
             let mut history = History::default();
-            let call = history.call(0, operation, (Some(1), None));
+            let call = history.call(0, operation, Some(1), None);
             history.answer(call, answer);
             let initial = BTreeMap::from([(1, 10), (2, 20)]);
             !check(&history, &initial, &[1, 2, 3]).is_empty()

@@ -22,8 +22,8 @@ pub fn check(history: &History) -> Vec<Violation> {
             .into_iter()
             .chain(wrong_tables(history, event, tables));
         violations.extend(wrong.map(|how| {
-            let answered = event.answered.unwrap_or(u64::MAX);
-            let how = format!("{}..{answered} listed {tables:?}: {how}", event.called);
+            let (called, answered) = (event.called, event.answered_by());
+            let how = format!("{called}..{answered} listed {tables:?}: {how}");
             Violation::new("lists", how)
         }));
     }
@@ -53,7 +53,7 @@ fn wrong_names(tables: &[(String, u32)]) -> Vec<String> {
 }
 
 fn wrong_tables(history: &History, list: &Event, tables: &[(String, u32)]) -> Vec<String> {
-    let answered = list.answered.unwrap_or(u64::MAX);
+    let answered = list.answered_by();
     let listed = |id: u32| tables.iter().any(|(_, listed)| *listed == id);
     let mut wrong = Vec::new();
     for (_, id) in tables.iter().filter(|(_, id)| *id != MAIN_TABLE) {
@@ -71,13 +71,7 @@ fn wrong_tables(history: &History, list: &Event, tables: &[(String, u32)]) -> Ve
         };
         let was_there = event.answered.is_some_and(|moment| moment < list.called);
         let may_be_gone = history.events.iter().any(|other| {
-            other.operation == Operation::Drop
-                && matches!(
-                    other.answer,
-                    None | Some(Answer::Dropped | Answer::Unknown(_) | Answer::NodeLost)
-                )
-                && other.called < answered
-                && ended(other) > event.called
+            other.may_have_dropped() && other.called < answered && ended(other) > event.called
         });
         if was_there && !may_be_gone && !listed(id) {
             wrong.push(format!("table {id} existed throughout but is not listed"));
@@ -88,9 +82,10 @@ fn wrong_tables(history: &History, list: &Event, tables: &[(String, u32)]) -> Ve
 
 /// Returns the moment after which an operation cannot take effect anymore.
 fn ended(event: &Event) -> u64 {
-    match event.answer {
-        None | Some(Answer::Unknown(_) | Answer::NodeLost) => u64::MAX,
-        _ => event.answered.unwrap_or(u64::MAX),
+    if event.is_unknown() {
+        u64::MAX
+    } else {
+        event.answered_by()
     }
 }
 
@@ -132,7 +127,7 @@ mod tests {
     fn is_believed(events: &[(Operation, Option<Answer>)]) -> bool {
         let mut history = History::default();
         for (operation, answer) in events {
-            let call = history.call(0, operation.clone(), (None, None));
+            let call = history.call(0, operation.clone(), None, None);
             if let Some(answer) = answer {
                 history.answer(call, answer.clone());
             }
@@ -196,12 +191,12 @@ mod tests {
     fn what_changes_meanwhile_may_be_listed_or_not() {
         for ids in [&[1][..], &[1, 2], &[1, 2, 3], &[1, 3]] {
             let mut history = History::default();
-            let create = history.call(0, CREATE, (None, None));
+            let create = history.call(0, CREATE, None, None);
             history.answer(create, Answer::Created(2));
-            let list = history.call(1, Operation::List, (None, None));
-            let dropping = history.call(0, Operation::Drop, (None, None));
+            let list = history.call(1, Operation::List, None, None);
+            let dropping = history.call(0, Operation::Drop, None, None);
             history.answer(dropping, Answer::Dropped);
-            let create = history.call(0, CREATE, (None, None));
+            let create = history.call(0, CREATE, None, None);
             history.answer(create, Answer::Created(3));
             history.answer(list, listed(ids).1.expect("an answer"));
             assert_eq!(check(&history), [], "{ids:?}");

@@ -1,16 +1,34 @@
 //! A node's memory at the end of a run, after the last sweep, as the memory node's own audit sees
-//! it while virtual time stands still. The checks of the catalog, tiling, locks, leaks and roots
-//! use it.
+//! it while virtual time stands still.
 
 use farleaf_executor::block_on;
 use farleaf_index::IndexError;
 use farleaf_node::audit::{Audit, Promise, audit};
 
-use super::{Violation, catalog, leaks, locks, roots, tiling};
+use super::Violation;
 use crate::fabric::endpoint::StillEndpoint;
 use crate::history::Operation;
 use crate::node::Node;
 use crate::session::Session;
+
+/// Promises that the audit checks, with their names:
+///
+/// - catalog: every entry is readable, and no two tables have the same name or number
+/// - tiling: along the links, ranges cover all keys without gap or overlap, and leaves are intact
+///   and linked once each, with records in their ranges, each once (LEAF-6)
+/// - locks: when all clients have ended and the sweep is done, no lock of the catalog, a leaf slot
+///   or a chunk is held (LEAF-8)
+/// - leaks: every chunk and leaf is in use or free, free memory is zero, chunks of runs have linked
+///   leaves, and snapshots have exactly the chunks that they need
+/// - roots: the root belongs to the load that retired the first leaf, or to none, and its snapshot
+///   is intact and leads to linked leaves
+const PROMISES: [(Promise, &str); 5] = [
+    (Promise::Catalog, "catalog"),
+    (Promise::Tiling, "tiling"),
+    (Promise::Locks, "locks"),
+    (Promise::Leaks, "leaks"),
+    (Promise::Root, "roots"),
+];
 
 /// Memory and audit of one node.
 #[derive(Debug)]
@@ -55,24 +73,13 @@ impl Region {
         })
     }
 
-    /// Runs all checks.
+    /// Returns the violations of each promise, under the simulator's name for it.
     pub fn check(&self) -> Vec<Violation> {
-        [
-            catalog::check(self),
-            tiling::check(self),
-            locks::check(self),
-            leaks::check(self),
-            roots::check(self),
-        ]
-        .concat()
-    }
-
-    /// Returns the violations of one promise, under the simulator's name for it.
-    pub(super) fn broken(&self, promise: Promise, name: &'static str) -> Vec<Violation> {
-        let findings = self.audit.findings.iter();
-        findings
-            .filter(|finding| finding.promise() == promise)
-            .map(|finding| Violation::new(name, finding.to_string()))
-            .collect()
+        let violations = PROMISES.into_iter().flat_map(|(promise, name)| {
+            let findings = self.audit.findings.iter();
+            let of_promise = findings.filter(move |finding| finding.promise() == promise);
+            of_promise.map(move |finding| Violation::new(name, finding.to_string()))
+        });
+        violations.collect()
     }
 }

@@ -4,11 +4,7 @@
 //! |---|---|
 //! | [`linearizability`] | every key behaves like one register (LEAF-9) |
 //! | [`scans`] | scans are in order and miss nothing that was there throughout (LEAF-9) |
-//! | [`catalog`] | the catalog is readable |
-//! | [`tiling`] | ranges tile the keys (LEAF-6) |
-//! | [`locks`] | no lock remains after the sweep (LEAF-8) |
-//! | [`leaks`] | every leaf and every chunk is in use or free |
-//! | [`roots`] | the root is the last load's and leads to the leaves |
+//! | [`memory`] | the memory audit ([`farleaf_node::audit`]) finds nothing |
 //! | [`names`] | the name of a table that is created and dropped is one register |
 //! | [`lists`] | lists contain every table that existed throughout, and no others |
 //! | [`refusals`] | operations fail only for an actual reason |
@@ -22,30 +18,23 @@
 //! | [`mod@bytes`] | pages tile the keys, and every value block has one reference or is free (LEAF-6) |
 //! | [`strings`] | no operation reads a string that was overwritten after the page was read |
 //! | [`counters`] | endpoints count all that is executed for them (FABRIC-9) |
-//!
-//! [`memory`] audits the memory once ([`farleaf_node::audit`]) for the checks that use it.
 
 pub mod bytes;
 pub mod caches;
-pub mod catalog;
 pub mod closing;
 pub mod counters;
 pub mod draining;
 pub mod drops;
-pub mod leaks;
 pub mod linearizability;
 pub mod lists;
-pub mod locks;
 pub mod memory;
 pub mod models;
 pub mod names;
 pub mod refusals;
-pub mod roots;
 pub mod scans;
 pub mod steps;
 pub mod strings;
 pub mod sweeping;
-pub mod tiling;
 
 use core::fmt;
 use std::cell::RefCell;

@@ -16,15 +16,15 @@ pub fn check(
     session: &Session<StillEndpoint>,
     keys: &[u64],
 ) -> Result<Option<Violation>, Box<dyn core::error::Error>> {
-    let asked = || session.hint_counters().fallback_count;
+    let fallback_count = || session.hint_counters().fallback_count;
     for key in keys {
         // First models, then sub-models.
         for _ in 0..2 {
             block_on(session.perform(&Operation::Get(*key), None), || 0)?;
         }
-        let before = asked();
+        let before = fallback_count();
         block_on(session.perform(&Operation::Get(*key), None), || 0)?;
-        if asked() > before {
+        if fallback_count() > before {
             let how = format!(
                 "the newest models do not lead to key {key:#x}, although no client writes and no \
                  training is due"

@@ -35,7 +35,7 @@ pub fn check(history: &History) -> Option<Violation> {
     }
     let lines = on_catalog.iter().map(|event| {
         let (operation, answer) = (&event.operation, &event.answer);
-        let (called, answered) = (event.called, event.answered.unwrap_or(u64::MAX));
+        let (called, answered) = (event.called, event.answered_by());
         format!("\n      {called}..{answered} {operation:?} -> {answer:?}")
     });
     let lines: String = lines.collect();
@@ -49,11 +49,7 @@ fn ids(events: &[&Event], id: impl Fn(&Answer) -> Option<u32>) -> BTreeSet<u64> 
 }
 
 fn is_unknown(event: &Event) -> bool {
-    let is_untold = matches!(
-        event.answer,
-        None | Some(Answer::Unknown(_) | Answer::NodeLost)
-    );
-    is_untold || event.made_what_was_dropped()
+    event.is_unknown() || event.made_what_was_dropped()
 }
 
 /// Returns whether unanswered creations can have made the opened tables that no answered creation
@@ -103,7 +99,7 @@ fn key_events(events: &[&Event], makers: &[Option<u64>]) -> Vec<KeyEvent> {
         };
         let answered = match effect {
             Effect::Perhaps(_) if !event.made_what_was_dropped() => u64::MAX,
-            _ => event.answered.unwrap_or(u64::MAX),
+            _ => event.answered_by(),
         };
         Some(KeyEvent {
             called: event.called,
@@ -132,7 +128,7 @@ mod tests {
     fn is_refused(operations: &[(Operation, Option<Answer>)]) -> bool {
         let mut history = History::default();
         for (operation, answer) in operations {
-            let call = history.call(0, operation.clone(), (None, None));
+            let call = history.call(0, operation.clone(), None, None);
             if let Some(answer) = answer {
                 history.answer(call, answer.clone());
             }

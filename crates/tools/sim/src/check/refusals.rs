@@ -11,7 +11,7 @@
 //! "Pool full" is accepted without a check.
 
 use super::Violation;
-use crate::history::{Answer, Event, History, MAIN_TABLE, Operation, Refusal};
+use crate::history::{Answer, Event, History, MAIN_TABLE, Refusal};
 
 /// Checks all errors of a history. `is_filled`: whether a table had records before the history.
 pub fn check(history: &History, is_filled: impl Fn(u32) -> bool) -> Vec<Violation> {
@@ -26,7 +26,7 @@ pub fn check(history: &History, is_filled: impl Fn(u32) -> bool) -> Vec<Violatio
             event.operation,
             event.table,
             event.called,
-            event.answered.unwrap_or(u64::MAX)
+            event.answered_by()
         );
         Some(Violation::new("refusals", how))
     });
@@ -40,13 +40,13 @@ fn unfounded(
     refusal: Refusal,
     is_filled: &impl Fn(u32) -> bool,
 ) -> Option<&'static str> {
-    let by = event.answered.unwrap_or(u64::MAX);
+    let by = event.answered_by();
     let is_before = |moment: Option<u64>| moment.is_some_and(|moment| moment < by);
     match refusal {
         Refusal::TableDropped if event.made_what_was_dropped() => {
             let may_drop = |other: &Event| {
                 let is_late = other.answered.is_some_and(|moment| moment < event.called);
-                other.called < by && !is_late && has_dropped(other)
+                other.called < by && !is_late && other.may_have_dropped()
             };
             (!history.events.iter().any(may_drop)).then_some("no table was dropped in this time")
         }
@@ -81,23 +81,14 @@ fn unfounded(
     }
 }
 
-/// Returns whether an event was a drop that may have found a table.
-fn has_dropped(event: &Event) -> bool {
-    let may_have = matches!(
-        event.answer,
-        None | Some(Answer::Dropped | Answer::Unknown(_) | Answer::NodeLost)
-    );
-    event.operation == Operation::Drop && may_have
-}
-
 /// Returns whether a drop may have dropped this table. No client creates the permanent table. A
 /// table whose creation has no answer may have been created by any such operation.
 fn may_have_dropped(history: &History, event: &Event, table: u32) -> bool {
-    if !has_dropped(event) {
+    if !event.may_have_dropped() {
         return false;
     }
     let by = match event.answer {
-        Some(Answer::Dropped) => event.answered.unwrap_or(u64::MAX),
+        Some(Answer::Dropped) => event.answered_by(),
         _ => u64::MAX,
     };
     history
@@ -109,7 +100,7 @@ fn may_have_dropped(history: &History, event: &Event, table: u32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::history::TableShape;
+    use crate::history::{Operation, TableShape};
     use farleaf_index::LayerKind;
 
     const CREATE: Operation = Operation::Create(TableShape {
@@ -121,9 +112,9 @@ mod tests {
 
     type EventFields = (u32, Operation, Option<u32>, Option<Answer>);
 
-    fn told(history: &mut History, events: &[EventFields]) {
+    fn record(history: &mut History, events: &[EventFields]) {
         for (client, operation, table, answer) in events {
-            let call = history.call(*client, operation.clone(), (*table, None));
+            let call = history.call(*client, operation.clone(), *table, None);
             if let Some(answer) = answer {
                 history.answer(call, answer.clone());
             }
@@ -148,7 +139,7 @@ mod tests {
         let refusal = get(2, Refusal::TableDropped);
         let of = |events: &[EventFields]| {
             let mut history = History::default();
-            told(&mut history, events);
+            record(&mut history, events);
             is_believed(&history)
         };
         assert!(of(&[created(2), drop_told(dropped()), refusal.clone()]));
@@ -173,22 +164,25 @@ mod tests {
     fn a_creation_meets_a_drop() {
         let of = |events: &[EventFields]| {
             let mut history = History::default();
-            told(&mut history, events);
+            record(&mut history, events);
             is_believed(&history)
         };
-        let made = (
+        let completed = (
             0,
             CREATE,
             None,
             Some(Answer::Nothing(Refusal::TableDropped)),
         );
-        assert!(!of(std::slice::from_ref(&made)), "nobody dropped anything");
+        assert!(
+            !of(std::slice::from_ref(&completed)),
+            "nobody dropped anything"
+        );
         let drop_told = |answer| (1, Operation::Drop, None, answer);
         assert!(
-            !of(&[drop_told(Some(Answer::Dropped)), made.clone()]),
+            !of(&[drop_told(Some(Answer::Dropped)), completed.clone()]),
             "it was over"
         );
-        assert!(of(&[drop_told(None), made]), "it may go on");
+        assert!(of(&[drop_told(None), completed]), "it may go on");
     }
 
     /// Promise: a session is unknown only after the node has lost its memory, and broken only after
@@ -198,18 +192,18 @@ mod tests {
         let refusals = [Refusal::SessionUnknown, Refusal::SessionBroken];
         for refusal in refusals {
             let mut history = History::default();
-            told(&mut history, &[get(1, refusal)]);
+            record(&mut history, &[get(1, refusal)]);
             assert!(!is_believed(&history), "{refusal:?}");
             history.record_fault(0);
             history.lose_node();
             assert!(!is_believed(&history), "{refusal:?}: later");
             history.events.clear();
-            told(&mut history, &[get(1, refusal)]);
+            record(&mut history, &[get(1, refusal)]);
             assert!(is_believed(&history), "{refusal:?}");
         }
         let mut history = History::default();
         history.record_fault(1);
-        told(&mut history, &[get(1, Refusal::SessionBroken)]);
+        record(&mut history, &[get(1, Refusal::SessionBroken)]);
         assert!(!is_believed(&history), "it befell another");
     }
 
@@ -227,7 +221,7 @@ mod tests {
         let of = |operation: Operation, table| {
             let mut history = History::default();
             let events = [(1, operation, Some(table), None), refused.clone()];
-            told(&mut history, &events);
+            record(&mut history, &events);
             history
         };
         assert!(is_believed(&of(Operation::Put(1, 1), 1)));

@@ -46,7 +46,7 @@ mod tests {
 
     fn scanned(from: u64, limit: usize, records: &[(u64, u64)]) -> usize {
         let mut history = History::default();
-        let call = history.call(0, Operation::Scan(from, limit), (Some(1), None));
+        let call = history.call(0, Operation::Scan(from, limit), Some(1), None);
         history.answer(call, Answer::Records(records.to_vec(), false));
         check(&history).len()
     }
@@ -55,7 +55,7 @@ mod tests {
     fn downwards_too() {
         let scanned = |to, limit, records: &[(u64, u64)]| {
             let mut history = History::default();
-            let call = history.call(0, Operation::ScanReverse(to, limit), (Some(1), None));
+            let call = history.call(0, Operation::ScanReverse(to, limit), Some(1), None);
             history.answer(call, Answer::Records(records.to_vec(), false));
             check(&history).len()
         };

@@ -5,19 +5,19 @@ use super::Violation;
 use crate::fabric::world::ClientId;
 
 /// Reports the clients that read overwritten strings before they were fenced.
-pub fn check(met: &[ClientId]) -> Option<Violation> {
+pub fn check(clients: &[ClientId]) -> Option<Violation> {
     let what = "read a string other than the one that its page refers to";
-    judge(met, "strings", what)
+    judge(clients, "strings", what)
 }
 
 /// Reports the clients that searched with parts of roots that were no longer in force.
-pub fn check_parts(met: &[ClientId]) -> Option<Violation> {
-    judge(met, "parts", "searched with a part of an old root")
+pub fn check_parts(clients: &[ClientId]) -> Option<Violation> {
+    judge(clients, "parts", "searched with a part of an old root")
 }
 
-fn judge(met: &[ClientId], promise: &'static str, what: &str) -> Option<Violation> {
-    let client = met.first()?.0;
-    let how = format!("client {client} {what}; {} times in total", met.len());
+fn judge(clients: &[ClientId], promise: &'static str, what: &str) -> Option<Violation> {
+    let client = clients.first()?.0;
+    let how = format!("client {client} {what}; {} times in total", clients.len());
     Some(Violation::new(promise, how))
 }
 
@@ -29,10 +29,10 @@ mod tests {
     #[test]
     fn one_string_is_enough() {
         assert_eq!(check(&[]), None);
-        let found = check(&[ClientId(3)]).expect("one was met");
+        let found = check(&[ClientId(3)]).expect("one client");
         assert!(found.how.starts_with("client 3 "), "{found}");
         assert_eq!(check_parts(&[]), None);
-        let found = check_parts(&[ClientId(4)]).expect("one was met");
+        let found = check_parts(&[ClientId(4)]).expect("one client");
         assert!(found.how.starts_with("client 4 "), "{found}");
     }
 }

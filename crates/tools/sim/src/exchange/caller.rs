@@ -49,8 +49,10 @@ impl Lane<'_> {
                 )
             });
             let id = request_id(self.number, self.index, call);
-            let sizes = (size as usize, reply, announced as usize);
-            if !self.ask(id, sizes, dropped_after).await {
+            if !self
+                .ask(id, size as usize, reply, announced as usize, dropped_after)
+                .await
+            {
                 break;
             }
         }
@@ -62,7 +64,9 @@ impl Lane<'_> {
     async fn ask(
         &self,
         id: u64,
-        (size_bytes, reply_size_bytes, announced_bytes): (usize, u64, usize),
+        size_bytes: usize,
+        reply_size_bytes: u64,
+        announced_bytes: usize,
         dropped_after: Option<Nanos>,
     ) -> bool {
         let (conversation, fate) = (self.conversation, &self.conversation.callers[self.number]);
@@ -75,8 +79,9 @@ impl Lane<'_> {
             .insert(id, (request.len(), 0));
         let (mut batch, mut reply) = (Batch::new(), Vec::new());
         let called = {
-            let announced = (announced_bytes, &mut reply);
-            let call = self.caller.call(&mut batch, &request, announced, || false);
+            let call = self
+                .caller
+                .call(&mut batch, &request, announced_bytes, &mut reply, || false);
             within(call, conversation, dropped_after).await
         };
         let Some(called) = called else {
@@ -151,7 +156,8 @@ async fn within<F: Future>(
 pub(super) fn start_fault<'a>(
     tasks: &Rc<Tasks<'a>>,
     conversation: &'a ConversationState,
-    (number, lanes): (usize, Vec<TaskId>),
+    number: usize,
+    lanes: Vec<TaskId>,
     client: ClientId,
 ) {
     let Some(mishap) = conversation.setting.callers[number].mishap else {
@@ -164,7 +170,7 @@ pub(super) fn start_fault<'a>(
             CallerFault::Break(after) => {
                 sleep(&conversation.world, after).await;
                 fate.is_lost.set(true);
-                conversation.world.borrow_mut().break_connection(client);
+                conversation.world.break_connection(client);
             }
             CallerFault::Death(after, fenced_after) => {
                 sleep(&conversation.world, after).await;
@@ -174,7 +180,7 @@ pub(super) fn start_fault<'a>(
                 let busy_count = &conversation.busy_count;
                 busy_count.set(busy_count.get() - killed_count);
                 sleep(&conversation.world, fenced_after).await;
-                conversation.world.borrow_mut().fence(client);
+                conversation.world.fence(client);
             }
         }
     });
@@ -207,9 +213,14 @@ pub(super) async fn end(
         };
         let size_bytes = caller.request_size_bytes_max() - REQUEST_HEAD_SIZE_BYTES;
         let reply_size_bytes = conversation.setting.kept_size_bytes_max.min(5_000);
-        let sizes = (size_bytes, reply_size_bytes as u64, reply_size_bytes);
-        lane.ask(request_id(number, lane.index, 0), sizes, None)
-            .await;
+        lane.ask(
+            request_id(number, lane.index, 0),
+            size_bytes,
+            reply_size_bytes as u64,
+            reply_size_bytes,
+            None,
+        )
+        .await;
     }
     conversation.is_over.set(true);
 }

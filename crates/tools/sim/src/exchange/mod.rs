@@ -42,8 +42,9 @@ use self::planted::PlantedEndpoint;
 pub use self::planted::{MESSAGES_FOUND_WITHIN_RUN_COUNT, MessagePlant};
 use self::setting::Setting;
 use crate::check::Violation;
+use crate::fabric::SharedWorld;
 use crate::fabric::executor::{ExecutorOutcome, Tasks};
-use crate::fabric::world::{Fingerprint, Nanos, SharedWorld, World};
+use crate::fabric::world::{Fingerprint, Nanos};
 use farleaf_base::random::Random;
 
 /// Maximal number of steps of a run.
@@ -136,7 +137,7 @@ pub fn run_conversation(seed: u64, plant: Option<MessagePlant>) -> Conversation 
     let setting = Setting::draw(&mut random);
     let caller_count = setting.callers.len();
     let sizes = vec![NODE_SIZE_WORDS; 1 + caller_count];
-    let world = World::new(&sizes, setting.freedoms, Random::new(random.bits()));
+    let world = SharedWorld::new(&sizes, setting.freedoms, Random::new(random.bits()));
     let ends: Vec<CallerEnds> = (0..caller_count)
         .map(|number| ends_of(&world, &setting, number, plant))
         .collect();
@@ -147,10 +148,9 @@ pub fn run_conversation(seed: u64, plant: Option<MessagePlant>) -> Conversation 
         .zip(&caller_rings)
         .map(|(ends, caller_rings)| Caller::new(&ends.to_server, &ends.near, caller_rings))
         .collect();
-    let mailboxes = ends.iter().map(|ends| {
-        let rings = (ends.requests, ends.replies);
-        Mailbox::new(rings, setting.kept_size_bytes_max)
-    });
+    let mailboxes = ends
+        .iter()
+        .map(|ends| Mailbox::new(ends.requests, ends.replies, setting.kept_size_bytes_max));
     let mailboxes: Vec<Mailbox> = mailboxes.collect();
     let replies = mailboxes
         .iter()
@@ -185,15 +185,17 @@ pub fn run_conversation(seed: u64, plant: Option<MessagePlant>) -> Conversation 
             tasks.spawn(lane.work())
         });
         let lanes: Vec<_> = lanes.collect();
-        start_fault(
-            &tasks,
-            &conversation,
-            (number, lanes),
-            ends[number].to_server.client(),
-        );
+        let client = ends[number].to_server.client();
+        start_fault(&tasks, &conversation, number, lanes, client);
     }
-    let served = (&near_server, &ends[..], mailboxes);
-    tasks.spawn(server::serve(Rc::clone(&tasks), &conversation, served));
+    let crew = Rc::clone(&tasks);
+    tasks.spawn(server::serve(
+        crew,
+        &conversation,
+        &near_server,
+        &ends,
+        mailboxes,
+    ));
     tasks.spawn(caller::end(&conversation, &ends, &callers));
     let ended = tasks.run(STEP_COUNT_MAX);
     if ended != ExecutorOutcome::Done {
@@ -201,14 +203,14 @@ pub fn run_conversation(seed: u64, plant: Option<MessagePlant>) -> Conversation 
     }
     tasks.abandon();
     if ended == ExecutorOutcome::Done {
-        check_kept(&conversation, &replies);
+        check_retained(&conversation, &replies);
     }
     conversation.conclude()
 }
 
 impl CallerEnds {
     fn caller_rings(&self) -> CallerRings {
-        CallerRings::new((self.requests, self.replies))
+        CallerRings::new(self.requests, self.replies)
     }
 }
 
@@ -234,12 +236,12 @@ fn ends_of(
 }
 
 /// Checks, after the last calls, that no reply is kept.
-fn check_kept(conversation: &ConversationState, replies: &[Arc<Replies>]) {
+fn check_retained(conversation: &ConversationState, replies: &[Arc<Replies>]) {
     for (number, replies) in replies.iter().enumerate() {
-        let kept = replies.kept_size_bytes();
-        if kept > 0 && !conversation.callers[number].is_lost.get() {
+        let retained = replies.kept_size_bytes();
+        if retained > 0 && !conversation.callers[number].is_lost.get() {
             let how =
-                format!("{kept} bytes are kept for caller {number}, which waits for no reply");
+                format!("{retained} bytes are kept for caller {number}, which waits for no reply");
             conversation.report_violation("kept", how);
         }
     }

@@ -7,8 +7,9 @@ use core::str::FromStr;
 use farleaf_base::NodeId;
 use farleaf_fabric::{Batch, BatchError, Counters, Critical, Endpoint, ProtocolCheck, VerbKind};
 
+use crate::fabric::SharedWorld;
 use crate::fabric::endpoint::SimEndpoint;
-use crate::fabric::world::{ClientId, SharedWorld};
+use crate::fabric::world::ClientId;
 
 /// Number of runs from seed 1 within which every planted bug is found.
 pub const MESSAGES_FOUND_WITHIN_RUN_COUNT: u64 = 500;

@@ -19,7 +19,9 @@ const POLL_INTERVAL: Nanos = 300;
 pub(super) async fn serve<'a>(
     tasks: Rc<Tasks<'a>>,
     conversation: &'a ConversationState,
-    (near, ends, mut mailboxes): (&'a PlantedEndpoint, &'a [CallerEnds], Vec<Mailbox>),
+    near: &'a PlantedEndpoint,
+    ends: &'a [CallerEnds],
+    mut mailboxes: Vec<Mailbox>,
 ) {
     let mut batch = Batch::new();
     let mut is_closed = vec![false; ends.len()];
@@ -34,7 +36,7 @@ pub(super) async fn serve<'a>(
                 Ok(None) => {}
                 Ok(Some(request)) => {
                     let replies = Arc::clone(mailbox.replies());
-                    let answered = answer(conversation, (replies, &ends.to_caller), request);
+                    let answered = answer(conversation, replies, &ends.to_caller, request);
                     let after = conversation
                         .draw(|random| random.magnitude(conversation.setting.reply_delay_max));
                     tasks.spawn_after(after, answered);
@@ -52,7 +54,8 @@ pub(super) async fn serve<'a>(
 /// Checks a request and replies to it.
 async fn answer(
     conversation: &ConversationState,
-    (replies, to_caller): (Arc<Replies>, &PlantedEndpoint),
+    replies: Arc<Replies>,
+    to_caller: &PlantedEndpoint,
     request: Request,
 ) {
     let mut batch = Batch::new();

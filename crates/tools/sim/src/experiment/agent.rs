@@ -10,9 +10,9 @@ use super::ExperimentError;
 use super::machine::SessionRegistry;
 use super::plan::RetrainPlan;
 use super::run::ExperimentState;
+use crate::fabric::SharedWorld;
 use crate::fabric::endpoint::SimEndpoint;
 use crate::fabric::executor::sleep;
-use crate::fabric::world::SharedWorld;
 
 /// Background thread. It accesses its own node's memory through the node's NIC, like every client
 /// (FABRIC-4).
@@ -32,7 +32,7 @@ impl Agent {
         let endpoint = SimEndpoint::new(world);
         let client = endpoint.client();
         let node = layout.node.0.into();
-        world.borrow_mut().place_at_memory(client, node);
+        world.modelled().machines.place_at_memory(client, node);
         let owner = registry.open(client)?;
         let clock_world = SharedWorld::clone(world);
         let clock = move || clock_world.borrow().now();

@@ -5,7 +5,6 @@ use core::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use farleaf::{AsyncSession, AsyncTable, Cost, Error, Insertion, Update};
-use farleaf_bench::report::OperationCost;
 use farleaf_bench::workload::{Operation, OperationKind, OperationStream};
 
 use super::ExperimentError;
@@ -49,7 +48,8 @@ impl<'a> ClientThread<'a> {
     pub(super) async fn open(
         shared: &'a ExperimentState<'a>,
         machine: &[Rc<Machine>],
-        (thread, models): (usize, ModelPlan),
+        thread: usize,
+        models: ModelPlan,
         streams: Streams,
         operation_ns: f64,
     ) -> Result<Self, ExperimentError> {
@@ -59,7 +59,7 @@ impl<'a> ClientThread<'a> {
             let table = session.open_table(TABLE_NAME).await?;
             let part = TablePart { session, table };
             shared.world.borrow_mut().stand_still(true);
-            let warmed = warm(shared, (machine, &part), partition).await;
+            let warmed = warm(shared, machine, &part, partition).await;
             shared.world.borrow_mut().stand_still(false);
             warmed?;
             parts.push(part);
@@ -88,20 +88,21 @@ impl<'a> ClientThread<'a> {
             let Some(operation) = self.draw() else {
                 return self.shared.fail("no keys left to insert".to_owned());
             };
-            let (begun, spent) = (self.now(), self.spent());
+            let (started_at, spent) = (self.now(), self.spent());
             self.charge_processor().await;
             let cost = match self.perform(operation, &mut records).await {
                 Ok(cost) => cost,
                 Err(what) => return self.shared.fail(what),
             };
-            let latency_ns = self.now() - begun;
-            let cost = OperationCost::from(cost);
+            let latency_ns = self.now() - started_at;
             let parts = self.spent() - spent;
             let fallback_count = fallback_count(&self.parts);
             let before = self.fallback_count.replace(fallback_count);
             self.shared.count_fallbacks(fallback_count - before);
-            let sample = (operation.kind(), latency_ns, cost);
-            self.shared.count(sample, parts, || self.metadata_bytes());
+            self.shared
+                .count(operation.kind(), latency_ns, cost, parts, || {
+                    self.metadata_bytes()
+                });
         }
     }
 
@@ -120,7 +121,8 @@ impl<'a> ClientThread<'a> {
 
     /// Returns where the time of this task has gone so far.
     fn spent(&self) -> Parts {
-        self.shared.world.borrow().spent()
+        let world = self.shared.world;
+        world.modelled().spent(&world.borrow())
     }
 
     /// Takes the processor for the start of an operation, after all that it has to do before. The
@@ -128,8 +130,9 @@ impl<'a> ClientThread<'a> {
     /// while its owner computes, too.
     async fn charge_processor(&self) {
         let done_at = {
-            let mut world = self.shared.world.borrow_mut();
-            world.compute(self.client, self.operation_ns)
+            let world = self.shared.world.borrow();
+            let mut network = self.shared.world.modelled();
+            network.compute(&world, self.client, self.operation_ns)
         };
         let now = self.now();
         if done_at > now {
@@ -242,7 +245,8 @@ fn fallback_count(parts: &[TablePart]) -> u64 {
 /// a table that the node itself holds loads it.
 async fn warm(
     shared: &ExperimentState<'_>,
-    (machine, part): (&Machine, &TablePart),
+    machine: &Machine,
+    part: &TablePart,
     partition: &Partition,
 ) -> Result<(), Error> {
     let searched = &partition.searched;

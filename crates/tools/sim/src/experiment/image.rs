@@ -23,8 +23,8 @@ use super::keys::Keys;
 use super::plan::ExperimentTablePlan;
 use super::searched::{Searched, searched};
 use crate::fabric::Freedoms;
+use crate::fabric::SharedWorld;
 use crate::fabric::endpoint::StillEndpoint;
-use crate::fabric::world::{SharedWorld, World};
 use farleaf_base::random::Random;
 
 /// Node memory besides records, in bytes: chunks that sessions lease, snapshots, and rounding.
@@ -104,7 +104,7 @@ impl Image {
             LeafGeometry::new(plan.slots).map_err(|_| ExperimentError::BadSlots(plan.slots))?;
         let size_bytes = memory_size_bytes(plan, geometry, node_count, thread_count);
         let memory_word_counts = vec![(size_bytes / 8) as usize; node_count];
-        let world = World::new(&memory_word_counts, Freedoms::CALM, Random::new(plan.seed));
+        let world = SharedWorld::new(&memory_word_counts, Freedoms::CALM, Random::new(plan.seed));
         let loaded = keys.loaded();
         let mut partitions = Vec::with_capacity(node_count);
         let mut bounds = Vec::with_capacity(node_count);
@@ -275,14 +275,14 @@ fn load_node(
     keys: &[u64],
 ) -> Result<Partition, ExperimentError> {
     let superblock = Superblock::new(size_bytes, 1)?;
-    let home = NodeLayout { node, superblock };
-    let layout = PoolLayout::from(home);
+    let main_node = NodeLayout { node, superblock };
+    let layout = PoolLayout::from(main_node);
     let still = StillEndpoint::new(world);
     let mut batch = Batch::new();
     batch.write(NodeLayout::superblock_addr(node), &superblock.encode());
     block_on(still.execute(&mut batch), || 0).map_err(IndexError::from)?;
     let (sender, _events) = channel();
-    let mut sessions = Sessions::new(StillEndpoint::new(world), home, sender);
+    let mut sessions = Sessions::new(StillEndpoint::new(world), main_node, sender);
     let owner = sessions.open(0).map_err(ExperimentError::Session)?;
     let access = LeafAccess {
         endpoint: &still,

@@ -17,9 +17,10 @@ use super::ExperimentError;
 use super::plan::ModelPlan;
 use super::run::ExperimentState;
 use super::server::Server;
+use crate::fabric::SharedWorld;
 use crate::fabric::endpoint::{SimEndpoint, StillEndpoint};
 use crate::fabric::executor::sleep;
-use crate::fabric::world::{ClientId, SharedWorld};
+use crate::fabric::world::ClientId;
 
 /// Session table of a memory node. No client dies in a modelled world, so nothing handles its
 /// events.
@@ -35,7 +36,7 @@ impl SessionRegistry {
     /// Creates the session table for a node's memory in which no session is alive.
     pub(super) fn new(world: &SharedWorld, layout: &PoolLayout) -> Rc<Self> {
         let (sender, events) = channel();
-        let sessions = Sessions::new(StillEndpoint::new(world), *layout.home(), sender);
+        let sessions = Sessions::new(StillEndpoint::new(world), *layout.main_node(), sender);
         Rc::new(Self {
             sessions: RefCell::new(sessions),
             clients: RefCell::default(),
@@ -77,7 +78,8 @@ impl Machine {
     pub(super) fn new(
         index: usize,
         layout: PoolLayout,
-        (registry, server): (&Rc<SessionRegistry>, Option<&Rc<Server>>),
+        registry: &Rc<SessionRegistry>,
+        server: Option<&Rc<Server>>,
         world: &SharedWorld,
     ) -> Rc<Self> {
         Rc::new(Self {
@@ -92,8 +94,9 @@ impl Machine {
     /// Creates an endpoint for thread number `thread` of this machine.
     fn endpoint(&self, thread: usize) -> SimEndpoint {
         let endpoint = SimEndpoint::new(&self.world);
-        let mut world = self.world.borrow_mut();
-        world.place_client(endpoint.client(), self.index, thread);
+        let mut network = self.world.modelled();
+        let client = endpoint.client();
+        network.machines.place(client, self.index, thread);
         endpoint
     }
 
@@ -158,7 +161,7 @@ impl SessionHost for Process {
     }
 
     fn close_session(&self, owner: OwnerWord) -> Result<(), ControlError> {
-        self.machine.world.borrow_mut().fence(self.client);
+        self.machine.world.fence(self.client);
         self.machine.registry.close(owner);
         Ok(())
     }

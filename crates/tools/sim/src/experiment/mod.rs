@@ -100,7 +100,7 @@ pub enum ExperimentError {
         needed: usize,
     },
     /// Models cannot have this error bound.
-    #[error("epsilon_keys = {}: must be from 0.5 to 1024", crate::shown::number(*_0))]
+    #[error("epsilon_keys = {}: must be from 0.5 to 1024", crate::display::number(*_0))]
     BadEpsilon(f64),
     /// Leaves cannot have this many slots.
     #[error("leaves have 8, 12 or 16 slots, not {0}")]

@@ -6,7 +6,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use farleaf_bench::report::{KindReport, OperationCost, RunRecorder};
+use farleaf::Cost;
+use farleaf_bench::report::{KindReport, RunRecorder};
 use farleaf_bench::workload::{InsertLedger, OperationKind, OperationStream, WorkloadSpec};
 use farleaf_node::retrain::Retrainer;
 use farleaf_pool::PoolLayout;
@@ -21,8 +22,9 @@ use super::plan::{WorkPlan, mixed};
 use super::server::Server;
 use super::time::{TimeParts, TimeRecorder};
 use super::training::Training;
+use crate::fabric::SharedWorld;
 use crate::fabric::executor::{ExecutorOutcome, Tasks};
-use crate::fabric::world::{Nanos, SharedWorld, World};
+use crate::fabric::world::Nanos;
 use crate::nic::model::{NetworkModel, THREADS_PER_NODE_MAX};
 use crate::nic::network::{Network, NetworkMark, TrainedCount, Utilisation};
 use crate::nic::parts::Parts;
@@ -193,7 +195,9 @@ impl ExperimentState<'_> {
     /// in the bytes that it holds.
     pub(super) fn count(
         &self,
-        (kind, latency_ns, cost): (OperationKind, Nanos, OperationCost),
+        kind: OperationKind,
+        latency_ns: Nanos,
+        cost: Cost,
         parts: Parts,
         metadata_bytes: impl FnOnce() -> u64,
     ) {
@@ -211,20 +215,21 @@ impl ExperimentState<'_> {
     /// Ends a window and begins the next one.
     fn cross_edge(&self, metadata_bytes: u64) {
         self.next_edge.set(self.next_edge.get() + 1);
-        let world = self.world.borrow();
+        let now = self.world.borrow().now();
+        let machines = &self.world.modelled().machines;
         let (recorder, times) = (self.recorder.take(), self.times.take());
         let fallback_count = self.fallback_count.take();
-        let retraining = self.retrained(world.trained());
+        let retraining = self.retrained(machines.trained());
         let retrains = !self.retrainers.borrow().is_empty();
         let trainers = self.trainers.borrow();
         let trained = trainers.iter().map(|server| server.training());
         let training = trained.fold(Training::default(), Training::and);
         if let Some(opened) = self.opened.take() {
             self.windows.borrow_mut().push(WindowMeasures {
-                duration_ns: world.now() - opened.at,
+                duration_ns: now - opened.at,
                 recorder,
                 times,
-                utilisation: world.utilisation_since(&opened.mark),
+                utilisation: machines.utilisation_since(&opened.mark, now),
                 key_count: self.ledger.loaded_count() + self.inserted_count.get(),
                 metadata_bytes,
                 fallback_count,
@@ -233,8 +238,8 @@ impl ExperimentState<'_> {
             });
         }
         self.opened.replace(Some(WindowStart {
-            at: world.now(),
-            mark: world.network_mark(),
+            at: now,
+            mark: machines.mark(now),
             retraining,
             training,
         }));
@@ -263,7 +268,7 @@ pub fn run(
     check(image, work, model)?;
     let seed = image.plan.seed;
     let memory = image.copy_memory();
-    let world = World::modelled(memory, Network::new(model), Random::new(seed));
+    let world = SharedWorld::with_machines(memory, Network::new(model), Random::new(seed));
     world.borrow_mut().lend_windows();
     let machine_count = model.compute.node_count.value as usize;
     let thread_count = machine_count * work.threads_per_node;
@@ -283,8 +288,13 @@ pub fn run(
     let machines = (0..machine_count).map(|index| {
         let nodes = nodes.iter();
         let nodes = nodes.map(|node| {
-            let ways = (&node.registry, node.server.as_ref());
-            Machine::new(index, node.layout.clone(), ways, &world)
+            Machine::new(
+                index,
+                node.layout.clone(),
+                &node.registry,
+                node.server.as_ref(),
+                &world,
+            )
         });
         nodes.collect::<Vec<_>>()
     });
@@ -307,7 +317,7 @@ pub fn run(
             });
         }
     }
-    spawn_background(&tasks, &shared, work, (&nodes, &machines))?;
+    spawn_background(&tasks, &shared, work, &nodes, &machines)?;
     for server in nodes.iter().filter_map(|node| node.server.as_ref()) {
         if image.plan.layer.has_node_writes() {
             shared.trainers.borrow_mut().push(Rc::clone(server));
@@ -329,7 +339,8 @@ fn spawn_background<'a>(
     tasks: &Tasks<'a>,
     shared: &'a ExperimentState<'a>,
     work: &WorkPlan,
-    (nodes, machines): (&[Node], &[Vec<Rc<Machine>>]),
+    nodes: &[Node],
+    machines: &[Vec<Rc<Machine>>],
 ) -> Result<(), ExperimentError> {
     let has_calls = shared.image.plan.layer.has_calls();
     let Some(plan) = work.retraining.filter(|_| work.retrains() && !has_calls) else {
@@ -421,8 +432,8 @@ async fn open_all<'a>(
             rest: stream(&mixed(1.0, 0.0, 0.0), thread_index)?,
         };
         let thread = thread_index / machines.len();
-        let of = (thread, work.models);
-        let thread = ClientThread::open(shared, machine, of, streams, operation_ns).await?;
+        let thread =
+            ClientThread::open(shared, machine, thread, work.models, streams, operation_ns).await?;
         threads.push(Rc::new(thread));
     }
     Ok(threads)

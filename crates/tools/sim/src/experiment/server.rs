@@ -26,9 +26,10 @@ use super::machine::SessionRegistry;
 use super::plan::ModelPlan;
 use super::run::ExperimentState;
 use super::training::{Cores, TrainTime, Training, TrainingCounters, TrainingSessionFactory};
+use crate::fabric::SharedWorld;
 use crate::fabric::endpoint::{SimWindows, StillEndpoint};
 use crate::fabric::executor::{Tasks, sleep};
-use crate::fabric::world::{ClientId, Nanos, SharedWorld};
+use crate::fabric::world::{ClientId, Nanos};
 use crate::nic::model::NetworkModel;
 use crate::nic::network::NicEnds;
 
@@ -97,7 +98,7 @@ impl Server {
             owner: OwnerWord::FREE,
         };
         let writers = writers(world, usize::from(layout.node.0), model);
-        let worker = worker(world, (layout, registry), &tables);
+        let worker = worker(world, layout, registry, &tables);
         Rc::new(Self {
             world: SharedWorld::clone(world),
             layout: layout.clone(),
@@ -134,8 +135,12 @@ impl Server {
 
     /// Executes all due training at once.
     pub(super) fn train_still(&self) {
-        let way = (&self.layout, &self.registry);
-        let trainer = Trainer::new(worker(&self.world, way, &self.tables));
+        let trainer = Trainer::new(worker(
+            &self.world,
+            &self.layout,
+            &self.registry,
+            &self.tables,
+        ));
         while self.tables.leaves().due_count() > 0 {
             let trained = block_on(trainer.train_next(), || 0);
             trained.expect("there is room for models");
@@ -146,7 +151,7 @@ impl Server {
     /// Returns the training in time so far.
     pub(super) fn training(&self) -> Training {
         self.note_due();
-        self.tally.done()
+        self.tally.total()
     }
 
     fn note_due(&self) {
@@ -255,16 +260,22 @@ impl Server {
         let mut batch = Batch::new();
         let windows = self.windows(is_still);
         let mut dispatcher = self.dispatcher.borrow_mut();
-        let turned = dispatcher.turn((&self.keeper.endpoint, &windows), &mut batch, &mut pile);
+        let turned = dispatcher.turn(&self.keeper.endpoint, &windows, &mut batch, &mut pile);
         block_on(turned, || 0);
         pile.tasks
     }
 
     fn answer(&self, task: Task, is_still: bool) {
         let windows = self.windows(is_still);
-        let way = (&self.keeper.endpoint, &self.layout, &windows);
         let mut batch = Batch::new();
-        let answered = task.answer(way, &mut batch, (&self.tables, &self.worker));
+        let answered = task.answer(
+            &self.keeper.endpoint,
+            &self.layout,
+            &windows,
+            &mut batch,
+            &self.tables,
+            &self.worker,
+        );
         block_on(answered, || 0).expect("inside the memory");
     }
 
@@ -276,7 +287,7 @@ impl Server {
             is_still,
             ends_of: |owner| {
                 let client = self.registry.client_of(owner)?;
-                let ends = self.world.borrow().ends_of(client);
+                let ends = self.world.modelled().machines.ends_of(client);
                 let mut writers = self.writers.iter();
                 let writer = writers.find(|(of, _)| *of == ends);
                 let (_, writer) = writer.expect("one for each pair of NICs");
@@ -298,7 +309,7 @@ fn writers(world: &SharedWorld, node: usize, model: &NetworkModel) -> Vec<(NicEn
     });
     let writers = pairs.map(|ends| {
         let writer = StillEndpoint::new(world).client();
-        world.borrow_mut().place_server(writer, node, ends);
+        world.modelled().machines.place_server(writer, node, ends);
         (ends, writer)
     });
     writers.collect()
@@ -306,7 +317,8 @@ fn writers(world: &SharedWorld, node: usize, model: &NetworkModel) -> Vec<(NicEn
 
 fn worker(
     world: &SharedWorld,
-    (layout, registry): (&PoolLayout, &Rc<SessionRegistry>),
+    layout: &PoolLayout,
+    registry: &Rc<SessionRegistry>,
     tables: &TableServer,
 ) -> Worker<StillSessionFactory> {
     let session_factory = StillSessionFactory {

@@ -10,9 +10,10 @@ use farleaf_node::xstore::SessionFactory;
 use serde::Serialize;
 
 use super::machine::SessionRegistry;
+use crate::fabric::SharedWorld;
 use crate::fabric::endpoint::StillEndpoint;
 use crate::fabric::executor::sleep;
-use crate::fabric::world::{Nanos, SharedWorld};
+use crate::fabric::world::Nanos;
 
 /// Training by all memory nodes in a window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -61,7 +62,7 @@ impl Training {
 /// Training of a memory node, and how long it was due.
 #[derive(Debug, Default)]
 pub(super) struct TrainingCounters {
-    done: Cell<Training>,
+    total: Cell<Training>,
     /// Number of tasks in training.
     under_way_count: Cell<usize>,
     /// Number of tasks due or in training at the last change, and the time of that change.
@@ -73,9 +74,9 @@ impl TrainingCounters {
     pub(super) fn note_due(&self, now: Nanos, due_count: usize) {
         let count = due_count + self.under_way_count.get();
         let (before, since) = self.due.replace((count, now));
-        let mut done = self.done.get();
-        done.waited_ns += before as u64 * (now - since);
-        self.done.set(done);
+        let mut total = self.total.get();
+        total.waited_ns += before as u64 * (now - since);
+        self.total.set(total);
     }
 
     /// Records that a thread takes a due task, if there is one.
@@ -86,12 +87,12 @@ impl TrainingCounters {
     /// Records that a task is trained, or that there was none.
     pub(super) fn end(&self, trained: Training) {
         self.under_way_count.update(|count| count - 1);
-        self.done.set(self.done.get().and(trained));
+        self.total.set(self.total.get().and(trained));
     }
 
     /// Returns the training so far.
-    pub(super) fn done(&self) -> Training {
-        self.done.get()
+    pub(super) fn total(&self) -> Training {
+        self.total.get()
     }
 }
 

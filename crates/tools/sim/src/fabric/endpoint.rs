@@ -12,13 +12,20 @@ use farleaf_fabric::{
 };
 use farleaf_pool::members::{MemberState, Members};
 
-use super::world::{ClientId, ClientLife, SharedWorld};
+use super::shared::SharedWorld;
+use super::world::{ClientId, ClientLife};
 use crate::plant::Plant;
 
 /// Endpoint of one client, whose batches take virtual time and are subject to everything that the
 /// contract permits.
+pub type SimEndpoint = ClientEndpoint<false>;
+
+/// Endpoint for which virtual time stands still: for the node's session table, and for audits.
+pub type StillEndpoint = ClientEndpoint<true>;
+
+/// Endpoint of one client; `IS_STILL`: whether virtual time always stands still for it.
 #[derive(Debug)]
-pub struct SimEndpoint {
+pub struct ClientEndpoint<const IS_STILL: bool> {
     world: SharedWorld,
     client: Cell<ClientId>,
     counters: Counters,
@@ -27,7 +34,7 @@ pub struct SimEndpoint {
     members: RefCell<Option<Arc<Members>>>,
 }
 
-impl SimEndpoint {
+impl<const IS_STILL: bool> ClientEndpoint<IS_STILL> {
     /// Creates an endpoint of a new client.
     pub fn new(world: &SharedWorld) -> Self {
         Self::with_plant(world, None)
@@ -64,7 +71,9 @@ impl SimEndpoint {
     pub fn client(&self) -> ClientId {
         self.client.get()
     }
+}
 
+impl SimEndpoint {
     /// Reconnects if the old connection broke. To the simulator the endpoint is another client from
     /// now on.
     pub fn reconnect(&self) {
@@ -75,7 +84,7 @@ impl SimEndpoint {
     }
 }
 
-impl Endpoint for SimEndpoint {
+impl<const IS_STILL: bool> Endpoint for ClientEndpoint<IS_STILL> {
     fn execute<'a>(
         &'a self,
         batch: &'a mut Batch,
@@ -92,27 +101,31 @@ impl Endpoint for SimEndpoint {
     }
 
     fn enters(&self, phase: ProtocolPhase) {
-        let mut world = self.world.borrow_mut();
-        world.enter(self.client.get(), phase);
+        if !IS_STILL {
+            self.world.borrow_mut().enter(self.client(), phase);
+        }
     }
 
     fn note_training(&self, leaf_count: u64, record_count: u64) {
-        let mut world = self.world.borrow_mut();
-        world.train(self.client.get(), leaf_count, record_count);
+        if !IS_STILL {
+            self.world.train(self.client(), leaf_count, record_count);
+        }
     }
 
     fn note_stale_string(&self) {
-        let mut world = self.world.borrow_mut();
-        world.note_stale_string(self.client.get());
+        if !IS_STILL {
+            self.world.borrow_mut().note_stale_string(self.client());
+        }
     }
 
     fn note_stale_part(&self) {
-        self.world.borrow_mut().note_stale_part(self.client.get());
+        if !IS_STILL {
+            self.world.borrow_mut().note_stale_part(self.client());
+        }
     }
 
     fn open_window(&self, word_count: usize) -> bool {
-        let mut world = self.world.borrow_mut();
-        world.open_window(self.client.get(), word_count)
+        self.world.open_window(self.client.get(), word_count)
     }
 
     fn read_window(&self, index: u64, to: &mut [u64]) -> bool {
@@ -121,8 +134,7 @@ impl Endpoint for SimEndpoint {
     }
 
     fn wakes_when_written(&self, index: u64) -> bool {
-        let mut world = self.world.borrow_mut();
-        world.watch_window(self.client.get(), index)
+        !IS_STILL && self.world.watch_window(self.client(), index)
     }
 
     fn poll_completions(&self) -> usize {
@@ -130,7 +142,7 @@ impl Endpoint for SimEndpoint {
     }
 
     fn in_flight_count(&self) -> usize {
-        self.world.borrow().in_flight_count(self.client.get())
+        self.world.in_flight_count(self.client.get())
     }
 
     fn counters(&self) -> &Counters {
@@ -143,94 +155,47 @@ impl Endpoint for SimEndpoint {
 }
 
 /// Batch in flight. Dropping it does not stop its verbs, which are posted.
-struct Execution<'a> {
-    endpoint: &'a SimEndpoint,
+struct Execution<'a, const IS_STILL: bool> {
+    endpoint: &'a ClientEndpoint<IS_STILL>,
     batch: &'a mut Batch,
     posted: Option<u64>,
 }
 
-impl Future for Execution<'_> {
+impl<const IS_STILL: bool> Future for Execution<'_, IS_STILL> {
     type Output = Result<(), BatchError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
-        let mut world = this.endpoint.world.borrow_mut();
+        let world = &this.endpoint.world;
+        let client = this.endpoint.client.get();
         let (verbs, words, cost) = this.batch.parts_mut();
         if verbs.is_empty() {
             return Poll::Ready(Ok(()));
         }
         let Some(posted) = this.posted else {
-            if world.is_still {
-                let (executed, result) =
-                    world.execute_now(this.endpoint.client.get(), verbs, words);
+            if IS_STILL || world.borrow().is_still() {
+                let (executed, result) = world.borrow_mut().execute_now(client, verbs, words);
                 *cost += executed;
                 return Poll::Ready(result);
             }
-            let task = world.current;
             let mut verbs = verbs.to_vec();
             if let Some(plant) = this.endpoint.plant {
                 plant.reorder(&mut verbs, words);
             }
-            let posted = world.post(this.endpoint.client.get(), task, verbs, words);
-            world.wake_when_complete(posted, context.waker());
-            this.posted = Some(posted);
+            this.posted = Some(world.post(client, verbs, words, context.waker()));
             return Poll::Pending;
         };
-        let Some(landed) = world.take_outcome(posted) else {
+        let Some(outcome) = world.take_outcome(posted) else {
             return Poll::Pending;
         };
-        words.copy_from_slice(&landed.words);
-        *cost += landed.cost;
-        drop(world);
-        if let Err(error) = &landed.result
+        words.copy_from_slice(&outcome.words);
+        *cost += outcome.cost;
+        if let Err(error) = &outcome.result
             && let Some(lost) = error.lost_node()
         {
             this.endpoint.learn(lost);
         }
-        Poll::Ready(landed.result)
-    }
-}
-
-/// Endpoint for which virtual time stands still: for the node's session table, and for audits.
-#[derive(Debug)]
-pub struct StillEndpoint {
-    world: SharedWorld,
-    client: ClientId,
-    counters: Counters,
-    plant: Option<Plant>,
-}
-
-impl StillEndpoint {
-    /// Creates an endpoint of a new client.
-    pub fn new(world: &SharedWorld) -> Self {
-        Self::with_plant(world, None)
-    }
-
-    /// Creates an endpoint of a new client whose code omits a check.
-    pub fn with_plant(world: &SharedWorld, plant: Option<Plant>) -> Self {
-        let client = world.borrow_mut().add_client();
-        Self {
-            world: SharedWorld::clone(world),
-            client,
-            counters: Counters::default(),
-            plant,
-        }
-    }
-
-    /// Returns the client whose verbs it posts.
-    pub fn client(&self) -> ClientId {
-        self.client
-    }
-
-    fn execute_now(&self, batch: &mut Batch) -> Result<(), BatchError> {
-        let (verbs, words, cost) = batch.parts_mut();
-        if verbs.is_empty() {
-            return Ok(());
-        }
-        let mut world = self.world.borrow_mut();
-        let (executed, result) = world.execute_now(self.client, verbs, words);
-        *cost += executed;
-        result
+        Poll::Ready(outcome.result)
     }
 }
 
@@ -248,42 +213,8 @@ pub struct SimWindows<'a, F> {
 impl<F: Fn(OwnerWord) -> Option<(ClientId, ClientId)>> Windows for SimWindows<'_, F> {
     fn write(&self, owner: OwnerWord, batch: &mut Batch) {
         if let Some((client, writer)) = (self.ends_of)(owner) {
-            let mut world = self.world.borrow_mut();
-            world.write_window((writer, self.is_still), client, batch);
+            self.world
+                .write_window(writer, self.is_still, client, batch);
         }
-    }
-}
-
-impl Endpoint for StillEndpoint {
-    fn execute<'a>(
-        &'a self,
-        batch: &'a mut Batch,
-    ) -> impl Future<Output = Result<(), BatchError>> + 'a {
-        core::future::ready(self.execute_now(batch))
-    }
-
-    fn open_window(&self, word_count: usize) -> bool {
-        let mut world = self.world.borrow_mut();
-        world.open_window(self.client, word_count)
-    }
-
-    fn read_window(&self, index: u64, to: &mut [u64]) -> bool {
-        self.world.borrow().read_window(self.client, index, to)
-    }
-
-    fn poll_completions(&self) -> usize {
-        0
-    }
-
-    fn counters(&self) -> &Counters {
-        &self.counters
-    }
-
-    fn skips_check(&self, check: ProtocolCheck) -> bool {
-        self.plant.and_then(Plant::left_out) == Some(check)
-    }
-
-    fn memory_word_count(&self, node: NodeId) -> Option<u64> {
-        self.world.borrow().memory_word_count(node)
     }
 }

@@ -17,7 +17,9 @@ use std::task::Wake;
 
 use farleaf_executor::RestScope;
 
-use super::world::{ClientId, DueEvent, Nanos, SharedWorld, Step, TaskId, WantedBatches};
+use super::event::{DueEvent, Step};
+use super::shared::SharedWorld;
+use super::world::{ClientId, Nanos, TaskId, WantedBatches};
 
 type Task<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
 
@@ -102,15 +104,14 @@ impl<'a> Tasks<'a> {
 
     /// Stops all tasks that still wait.
     pub fn abandon(&self) {
-        let left = self.list.take();
-        drop(left);
+        let remaining = self.list.take();
+        drop(remaining);
     }
 
     /// Runs until all tasks are done, or for `step_count_max` steps.
     pub fn run(&self, step_count_max: u64) -> ExecutorOutcome {
         for _ in 0..step_count_max {
-            let step = self.world.borrow_mut().step();
-            match step {
+            match self.world.step() {
                 Step::Poll(task) => self.poll(task),
                 Step::Happened => {}
                 Step::Over if self.list.borrow().iter().all(Option::is_none) => {
@@ -139,16 +140,16 @@ impl<'a> Tasks<'a> {
             let _scope = RestScope::enter();
             task.as_mut().poll(&mut Context::from_waker(&waker))
         };
-        let mut world = self.world.borrow_mut();
-        world.current = None;
+        self.world.borrow_mut().current = None;
         if polled.is_ready() {
             return;
         }
         if self.woken.0.load(Ordering::Relaxed) {
-            let at = world.now() + world.backoff_turn();
+            let turn = self.world.backoff_turn();
+            let mut world = self.world.borrow_mut();
+            let at = world.now() + turn;
             world.schedule(at, DueEvent::Poll(id));
         }
-        drop(world);
         self.list.borrow_mut()[id.0 as usize] = Some(task);
     }
 }

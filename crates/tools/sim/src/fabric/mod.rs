@@ -2,14 +2,19 @@
 //!
 //! | module | content |
 //! |---|---|
-//! | [`world`] | virtual time, the nodes' memory, batches in flight, clients |
+//! | `ids` | identifiers, and the unit of time |
+//! | `event` | events that become due, and results of batches |
+//! | [`world`] | virtual time, due events, the nodes' memory, clients |
 //! | `fingerprint` | comparison of two runs |
-//! | `modelled` | batches that take the time of a modelled network instead |
-//! | `schedule` | when the verbs of one batch take effect, piece by piece (FABRIC-2, FABRIC-3) |
+//! | `network` | one of the two networks |
+//! | `adversarial` | network with faults: batches in flight |
+//! | [`modelled`] | network without faults, which takes time |
+//! | `shared` | a world and its network, as clients share them |
+//! | `schedule` | adversarial network: when the verbs of one batch take effect, piece by piece (FABRIC-2, FABRIC-3) |
 //! | [`endpoint`] | endpoints of clients, with and without faults |
 //! | [`executor`] | tasks in virtual time |
 //!
-//! The fabric does what hardware may do and rarely does:
+//! The adversarial network does what hardware may do and rarely does:
 //!
 //! - It loads a READ's words at different moments, in any order, while others write, and stores a
 //!   WRITE's words likewise (FABRIC-3).
@@ -22,10 +27,16 @@
 
 pub mod endpoint;
 pub mod executor;
+pub mod modelled;
 pub mod world;
 
+mod adversarial;
+mod event;
 mod fingerprint;
-mod modelled;
+pub(crate) mod ids;
+mod network;
 mod schedule;
+mod shared;
 
 pub use schedule::Freedoms;
+pub use shared::SharedWorld;

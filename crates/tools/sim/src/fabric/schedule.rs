@@ -5,7 +5,7 @@ use core::ops::Range;
 
 use farleaf_fabric::{Verb, VerbKind};
 
-use super::world::Nanos;
+use super::ids::Nanos;
 use farleaf_base::random::Random;
 
 /// Words of a verb that take effect together.
@@ -70,7 +70,7 @@ impl Freedoms {
         }
     }
 
-    /// Draws the time of one way.
+    /// Draws the time in one direction.
     pub(super) fn latency(&self, random: &mut Random) -> Nanos {
         self.latency_min + random.magnitude(self.latency_spread)
     }

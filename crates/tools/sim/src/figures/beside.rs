@@ -6,7 +6,7 @@ use super::clients::checksum_percent;
 use super::config::{Comparable, Figure, FigureKind};
 use super::measure::PointResult;
 use super::points::ChartPosition;
-use super::report::{
+use super::quantities::{
     fallback_percent, keys_per_model, leaf_table_per_key, metadata_per_key, number,
 };
 use super::timeline;

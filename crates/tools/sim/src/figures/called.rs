@@ -9,12 +9,7 @@ use crate::experiment::plan::{ExperimentTablePlan, WorkPlan, mixed};
 
 impl PointBuilder<'_> {
     /// Adds the figures of how models of memory nodes are used, and of production-like mixes.
-    pub(super) fn add_called(
-        &mut self,
-        index: usize,
-        kind: &FigureKind,
-        table: &ExperimentTablePlan,
-    ) {
+    pub(super) fn add_called(&mut self, kind: &FigureKind, table: &ExperimentTablePlan) {
         match kind {
             FigureKind::ModelCaches { caches, workloads } => {
                 for letter in workloads {
@@ -22,7 +17,7 @@ impl PointBuilder<'_> {
                         let mut work = self.letter(*letter);
                         work.models.cache = *cache;
                         let place = ChartPosition::Category(cache.to_string());
-                        self.push(index, &ycsb(*letter), place, table.clone(), work);
+                        self.push(&ycsb(*letter), place, table.clone(), work);
                     }
                 }
             }
@@ -40,8 +35,8 @@ impl PointBuilder<'_> {
                         let mut work = self.letter(*workload);
                         work.distribution = Some(*distribution);
                         work.models.is_speculative = is_speculative;
-                        let place = ChartPosition::Category(way(is_speculative).to_owned());
-                        self.push(index, distribution.name(), place, table.clone(), work);
+                        let place = ChartPosition::Category(miss_policy(is_speculative).to_owned());
+                        self.push(distribution.name(), place, table.clone(), work);
                     }
                 }
             }
@@ -55,17 +50,17 @@ impl PointBuilder<'_> {
                         let work = self.work(mixed(read, update, insert), *distribution);
                         let [read, update, insert] = share;
                         let place = ChartPosition::Category(format!("{read}:{update}:{insert}"));
-                        self.push(index, distribution.name(), place, table.clone(), work);
+                        self.push(distribution.name(), place, table.clone(), work);
                     }
                 }
             }
-            FigureKind::Training { .. } => self.add_training(index, kind, table),
+            FigureKind::Training { .. } => self.add_training(kind, table),
             _ => {}
         }
     }
 
     /// Adds the figures of training while leaves split.
-    fn add_training(&mut self, index: usize, kind: &FigureKind, table: &ExperimentTablePlan) {
+    fn add_training(&mut self, kind: &FigureKind, table: &ExperimentTablePlan) {
         let FigureKind::Training {
             train_thread_counts,
             fill_percent,
@@ -87,7 +82,7 @@ impl PointBuilder<'_> {
         let half = (inserts / share / 2.0).ceil().max(1.0) as u64;
         for distribution in distributions {
             for is_speculative in speculation {
-                let chart = format!("{}, {}", distribution.name(), way(*is_speculative));
+                let chart = format!("{}, {}", distribution.name(), miss_policy(*is_speculative));
                 for train_thread_count in train_thread_counts {
                     let mut work = WorkPlan {
                         distribution: Some(*distribution),
@@ -98,7 +93,7 @@ impl PointBuilder<'_> {
                     work.models.is_speculative = *is_speculative;
                     work.models.train_thread_count = *train_thread_count;
                     let place = ChartPosition::Number(*train_thread_count as f64);
-                    self.push(index, &chart, place, table.clone(), work);
+                    self.push(&chart, place, table.clone(), work);
                 }
             }
         }
@@ -107,7 +102,6 @@ impl PointBuilder<'_> {
     /// Adds the same work on other memory nodes.
     pub(super) fn add_servers(
         &mut self,
-        index: usize,
         workloads: &[WorkloadLetter],
         servers: &[Servers],
         table: &ExperimentTablePlan,
@@ -118,7 +112,7 @@ impl PointBuilder<'_> {
                     ChartPosition::Number(of.nic_count().into()),
                     self.letter(*letter),
                 );
-                self.push(index, &ycsb(*letter), place, table.clone(), work);
+                self.push(&ycsb(*letter), place, table.clone(), work);
                 let point = self.points.last_mut().expect("pushed");
                 point.servers = Some(*of).filter(|of| *of != self.servers);
             }
@@ -127,7 +121,7 @@ impl PointBuilder<'_> {
 }
 
 /// Returns the name of the method that deals with a wrong model.
-fn way(is_speculative: bool) -> &'static str {
+fn miss_policy(is_speculative: bool) -> &'static str {
     if is_speculative {
         "one link first"
     } else {

@@ -1,13 +1,13 @@
 //! Checks of a file of experiments; each error names the key and the permitted values.
 
-use crate::shown;
+use crate::display;
 
 /// Refuses a number that is not in `from` to `to`.
 pub(super) fn within(key: &str, value: f64, from: f64, to: f64) -> Result<(), String> {
     if (from..=to).contains(&value) {
         return Ok(());
     }
-    let value = shown::number(value);
+    let value = display::number(value);
     Err(format!("{key} = {value}: must be from {from} to {to}"))
 }
 
@@ -23,17 +23,18 @@ pub(super) fn sourced(key: &str, source: &str) -> Result<(), String> {
 }
 
 /// Refuses a list with duplicates.
-pub(super) fn distinct<T: PartialEq + std::fmt::Debug>(
-    key: &str,
-    list: &[T],
-) -> Result<(), String> {
-    let again = list.iter().enumerate();
-    let mut again = again.filter(|(index, it)| list[..*index].contains(it));
-    match again.next() {
+pub(super) fn distinct<T: std::fmt::Debug>(key: &str, list: &[T]) -> Result<(), String> {
+    let texts: Vec<String> = list.iter().map(|it| format!("{it:?}")).collect();
+    distinct_texts(key, &texts)
+}
+
+/// Refuses a list whose entries, as texts for debugging, have duplicates.
+pub(super) fn distinct_texts(key: &str, list: &[String]) -> Result<(), String> {
+    let mut entries = list.iter().enumerate();
+    match entries.find(|(index, it)| list[..*index].contains(it)) {
         None => Ok(()),
         Some((_, it)) => {
-            let it = format!("{it:?}");
-            let it = shown::text(it.trim_matches('"'));
+            let it = display::text(it.trim_matches('"'));
             Err(format!("{key}: {it} is listed twice; remove one"))
         }
     }

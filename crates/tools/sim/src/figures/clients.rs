@@ -1,59 +1,14 @@
 //! Figures of clients: throughput by number of threads, tail latencies, time by part.
 
-use std::fmt;
-
 use farleaf_bench::distribution::Distribution;
-use farleaf_bench::workload::{WorkloadLetter, WorkloadSpec};
-use serde::Deserialize;
 
 use super::config::FigureKind;
 use super::measure::PointResult;
 use super::points::{ChartPosition, PointBuilder};
-use crate::experiment::plan::{ExperimentTablePlan, WorkPlan, mixed};
+pub use super::workload::Workload;
+use crate::experiment::plan::{ExperimentTablePlan, WorkPlan};
 use crate::experiment::run::Measurement;
 use crate::experiment::time::TimeParts;
-
-/// Work of clients: a workload of YCSB, or its load phase.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
-pub enum Workload {
-    /// Only writes. Under uniform requests they insert new records. Under other distributions every
-    /// write overwrites an existing record, as few of the drawn keys are new.
-    Load,
-    /// Workload of YCSB.
-    Letter(WorkloadLetter),
-}
-
-impl TryFrom<String> for Workload {
-    type Error = String;
-
-    fn try_from(name: String) -> Result<Self, String> {
-        if name == "load" {
-            return Ok(Self::Load);
-        }
-        let letter = name.parse().map(Self::Letter);
-        letter.map_err(|error| format!("{error}, or `load`"))
-    }
-}
-
-impl fmt::Display for Workload {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Load => f.pad("load"),
-            Self::Letter(letter) => letter.fmt(f),
-        }
-    }
-}
-
-impl Workload {
-    fn spec(self, distribution: Distribution) -> WorkloadSpec {
-        match self {
-            Self::Letter(letter) => WorkloadSpec::of(letter),
-            Self::Load if distribution == Distribution::Uniform => mixed(0.0, 0.0, 1.0),
-            Self::Load => mixed(0.0, 1.0, 0.0),
-        }
-    }
-}
 
 impl PointBuilder<'_> {
     /// Returns the plan of a workload with this many threads per compute node.
@@ -70,12 +25,7 @@ impl PointBuilder<'_> {
     }
 
     /// Adds the points of such a figure.
-    pub(super) fn add_clients(
-        &mut self,
-        index: usize,
-        kind: &FigureKind,
-        table: &ExperimentTablePlan,
-    ) {
+    pub(super) fn add_clients(&mut self, kind: &FigureKind, table: &ExperimentTablePlan) {
         match kind {
             FigureKind::Clients {
                 workloads,
@@ -86,7 +36,7 @@ impl PointBuilder<'_> {
                     for threads in threads_per_node {
                         let work = self.work_of(*workload, *distribution, *threads);
                         let place = ChartPosition::Number(*threads as f64);
-                        self.push(index, &workload.to_string(), place, table.clone(), work);
+                        self.push(&workload.to_string(), place, table.clone(), work);
                     }
                 }
             }
@@ -97,7 +47,7 @@ impl PointBuilder<'_> {
                 for workload in workloads {
                     let work = self.work(workload.spec(*distribution), *distribution);
                     let place = ChartPosition::Category(workload.to_string());
-                    self.push(index, distribution.name(), place, table.clone(), work);
+                    self.push(distribution.name(), place, table.clone(), work);
                 }
             }
             FigureKind::TimeParts {
@@ -114,7 +64,7 @@ impl PointBuilder<'_> {
                         };
                         let workload = workload.to_string();
                         let place = ChartPosition::Parts { workload };
-                        self.push(index, &chart, place, table.clone(), work);
+                        self.push(&chart, place, table.clone(), work);
                     }
                 }
             }

@@ -4,15 +4,15 @@ use std::path::Path;
 
 use farleaf_bench::distribution::Distribution;
 use farleaf_index::LayerKind;
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 
 use super::checks::{distinct, slots, sourced, within};
-use super::figure::check_figure_keys;
 pub use super::figure::{Comparable, Figure, FigureKind, PaperValue, Servers, TrainingMeasure};
+use super::figure::{check_figure_keys, layers};
+use crate::display;
 use crate::experiment::keys::KeySource;
 use crate::experiment::plan::{ModelPlan, RetrainPlan};
 use crate::nic::profile::is_embedded;
-use crate::shown;
 
 /// Experiments of ROLEX's figures, from the repository.
 pub const ROLEX_EXPERIMENTS: &str = include_str!("../../../../../experiments/rolex.toml");
@@ -60,6 +60,12 @@ pub struct Sourced<T> {
     pub source: String,
 }
 
+impl<T: ToString> Sourced<T> {
+    fn row(&self, key: &'static str) -> (&'static str, String, &str) {
+        (key, self.value.to_string(), &self.source)
+    }
+}
+
 /// Values for parameters that a figure does not vary. The testbed determines the threads of a
 /// compute node.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -93,50 +99,18 @@ pub struct Defaults {
 impl Defaults {
     /// Returns each parameter: its key, its value as text, and its source.
     pub fn parameters(&self) -> [(&'static str, String, &str); 10] {
-        let count = |of: &Sourced<u64>| of.value.to_string();
         [
-            (
-                "retrain_tick_us",
-                count(&self.retrain_tick_us),
-                &self.retrain_tick_us.source,
-            ),
-            (
-                "retrain_leaf_count_max",
-                count(&self.retrain_leaf_count_max),
-                &self.retrain_leaf_count_max.source,
-            ),
-            (
-                "retrain_joined_leaf_count",
-                count(&self.retrain_joined_leaf_count),
-                &self.retrain_joined_leaf_count.source,
-            ),
-            (
-                "train_thread_count",
-                count(&self.train_thread_count),
-                &self.train_thread_count.source,
-            ),
-            ("slots", self.slots.value.to_string(), &self.slots.source),
-            (
-                "epsilon_keys",
-                self.epsilon_keys.value.to_string(),
-                &self.epsilon_keys.source,
-            ),
-            (
-                "fill_percent",
-                self.fill_percent.value.to_string(),
-                &self.fill_percent.source,
-            ),
-            ("keys", self.keys.value.to_string(), &self.keys.source),
-            (
-                "distribution",
-                self.distribution.value.to_string(),
-                &self.distribution.source,
-            ),
-            (
-                "in_flight_count",
-                self.in_flight_count.value.to_string(),
-                &self.in_flight_count.source,
-            ),
+            self.retrain_tick_us.row("retrain_tick_us"),
+            self.retrain_leaf_count_max.row("retrain_leaf_count_max"),
+            self.retrain_joined_leaf_count
+                .row("retrain_joined_leaf_count"),
+            self.train_thread_count.row("train_thread_count"),
+            self.slots.row("slots"),
+            self.epsilon_keys.row("epsilon_keys"),
+            self.fill_percent.row("fill_percent"),
+            self.keys.row("keys"),
+            self.distribution.row("distribution"),
+            self.in_flight_count.row("in_flight_count"),
         ]
     }
 }
@@ -193,20 +167,20 @@ impl Experiments {
         };
         let read: Result<Self, toml::de::Error> = toml::from_str(text);
         let mut experiments = read.map_err(|error| {
-            let told = shown::message(&error);
+            let message = display::message(&error);
             let is_empty = text.parse::<toml::Table>().is_ok_and(|it| it.is_empty());
             refused(if is_empty {
                 format!(
                     "the file is empty; copy experiments/rolex.toml of the repository and change \
-                     the copy: {told}"
+                     the copy: {message}"
                 )
             } else {
-                told
+                message
             })
         })?;
         origin.clone_into(&mut experiments.origin);
         experiments.check().map_err(refused)?;
-        check_figure_keys(text).map_err(refused)?;
+        check_figure_keys(text, &experiments.figure).map_err(refused)?;
         Ok(experiments)
     }
 
@@ -248,7 +222,7 @@ impl Experiments {
         let layers = self.layers.iter().map(|layer| layer.name());
         distinct("layers", &layers.collect::<Vec<_>>())?;
         if !is_embedded(&self.paper_profile) {
-            let name = shown::text(&self.paper_profile);
+            let name = display::text(&self.paper_profile);
             return Err(format!(
                 "paper_profile = '{name}': unknown built-in profile"
             ));
@@ -258,7 +232,7 @@ impl Experiments {
         for (index, figure) in self.figure.iter().enumerate() {
             let is_name = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
             if !(1..=64).contains(&figure.id.len()) || !figure.id.bytes().all(is_name) {
-                let id = shown::text(&figure.id);
+                let id = display::text(&figure.id);
                 return Err(format!(
                     "figure.id = '{id}': must be 1 to 64 letters, digits and -"
                 ));
@@ -270,7 +244,6 @@ impl Experiments {
                 ));
             }
             figure.check()?;
-            figure.check_distinct()?;
         }
         Ok(())
     }
@@ -341,13 +314,6 @@ fn yes() -> bool {
     true
 }
 
-pub(super) fn layers<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<LayerKind>, D::Error> {
-    let names: Vec<String> = Deserialize::deserialize(from)?;
-    let known = names.iter().map(|name| name.parse());
-    let known: Result<Vec<LayerKind>, _> = known.collect();
-    known.map_err(serde::de::Error::custom)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -371,7 +337,7 @@ mod tests {
     /// Promise: an error names the file and the key.
     #[test]
     fn what_is_wrong_is_named() {
-        for (from, to, told) in [
+        for (from, to, expected) in [
             (
                 "slots = { value = 16",
                 "slots = { value = 10",
@@ -424,7 +390,7 @@ mod tests {
         ] {
             let error = refusal(from, to);
             assert!(
-                error.starts_with("mine.toml: ") && error.contains(told),
+                error.starts_with("mine.toml: ") && error.contains(expected),
                 "{error}"
             );
         }
@@ -434,7 +400,7 @@ mod tests {
     /// nodes retrain by default.
     #[test]
     fn what_is_wrong_with_retraining_is_named() {
-        for (from, to, told) in [
+        for (from, to, expected) in [
             (
                 "write_percent = 50",
                 "write_percent = 0",
@@ -473,7 +439,7 @@ mod tests {
             ("retraining = true", "retraining = 2", "retraining = 2"),
         ] {
             let error = refusal(from, to);
-            assert!(error.contains(told), "{error}");
+            assert!(error.contains(expected), "{error}");
         }
         let retrains = |text: &str| {
             let read = Experiments::parse(text, "mine.toml").expect("sound");
@@ -491,7 +457,7 @@ mod tests {
     /// Promise: duplicates in a list are refused, even if written in two ways.
     #[test]
     fn what_is_there_twice_is_refused() {
-        for (from, to, told) in [
+        for (from, to, expected) in [
             (
                 "\"rolex\"]",
                 "\"rolex\", \"learned\"]",
@@ -529,13 +495,13 @@ mod tests {
             ),
         ] {
             let error = refusal(from, to);
-            assert!(error.contains(told), "{error}");
+            assert!(error.contains(expected), "{error}");
         }
     }
 
     /// Promise: an empty file is reported as empty, before missing keys are.
     #[test]
-    fn an_empty_file_is_told() {
+    fn an_empty_file_is_reported() {
         for text in ["", "\n", "# later\n"] {
             let error = Experiments::parse(text, "mine.toml").expect_err("empty");
             let error = error.to_string();
@@ -586,7 +552,7 @@ mod tests {
             "epsilon_keys = { value = 16.0",
             "epsilon_keys = { value = 1e300",
         );
-        let told = "defaults.epsilon_keys = 1e300: must be from 0.5 to 1024";
-        assert!(error.ends_with(told), "{error}");
+        let expected = "defaults.epsilon_keys = 1e300: must be from 0.5 to 1024";
+        assert!(error.ends_with(expected), "{error}");
     }
 }

@@ -1,13 +1,11 @@
 //! One figure of a page: the parameter that it varies, and the paper's numbers to compare.
 
-use farleaf_bench::distribution::Distribution;
-use farleaf_bench::workload::WorkloadLetter;
 use farleaf_index::LayerKind;
 use serde::{Deserialize, Deserializer};
 
-use super::checks::{distinct, slots, within};
+use super::checks::distinct;
 pub use super::kinds::{FigureKind, Servers, TrainingMeasure};
-use crate::shown;
+use crate::display;
 
 /// Measure of ours that corresponds to a number of the paper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -87,7 +85,7 @@ pub struct Figure {
     #[serde(default)]
     pub paper: Vec<PaperValue>,
     /// Search layers, each a line or a bar; by default those of all figures.
-    #[serde(default, deserialize_with = "layers")]
+    #[serde(default, deserialize_with = "some_layers")]
     pub layers: Option<Vec<LayerKind>>,
     /// Parameter that the figure varies.
     #[serde(flatten)]
@@ -95,252 +93,14 @@ pub struct Figure {
 }
 
 impl Figure {
-    /// Refuses numbers that no run can have.
+    /// Refuses numbers that no run can have, and lists with duplicates.
     pub(super) fn check(&self) -> Result<(), String> {
-        let key = |what: &str| format!("{what} of figure '{}'", self.id);
-        let each = |what: &str, values: &mut dyn Iterator<Item = f64>, from: f64, to: f64| {
-            let mut values = values.peekable();
-            if values.peek().is_none() {
-                return Err(format!("{}: expected at least one", key(what)));
-            }
-            values.try_for_each(|value| within(&key(what), value, from, to))
-        };
-        if let Some(threads_per_node) = self.threads() {
-            let mut counts = threads_per_node.iter().map(|it| *it as f64);
-            each("threads_per_node", &mut counts, 1.0, 256.0)?;
-        }
-        let is_leaf = |of: &u64| slots(&key("slots"), *of);
-        match &self.kind {
-            FigureKind::Slots { slots: of, .. } => of.iter().try_for_each(is_leaf),
-            FigureKind::Epsilon { epsilon_keys, .. } => each(
-                "epsilon_keys",
-                &mut epsilon_keys.iter().copied(),
-                0.5,
-                1024.0,
-            ),
-            FigureKind::Ratios { read_percents } => {
-                let mut percents = read_percents.iter().map(|it| f64::from(*it));
-                each("read_percents", &mut percents, 0.0, 100.0)
-            }
-            FigureKind::Growth {
-                insert_percent,
-                window_count,
-            } => {
-                within(&key("insert_percent"), *insert_percent as f64, 1.0, 400.0)?;
-                within(&key("window_count"), *window_count as f64, 1.0, 100.0)
-            }
-            FigureKind::Timeline {
-                insert_percent,
-                write_percent,
-                window_count,
-                rest_window_count,
-                ..
-            } => {
-                within(&key("insert_percent"), *insert_percent as f64, 1.0, 400.0)?;
-                within(&key("write_percent"), f64::from(*write_percent), 1.0, 100.0)?;
-                within(&key("window_count"), *window_count as f64, 1.0, 100.0)?;
-                let rest = *rest_window_count as f64;
-                within(&key("rest_window_count"), rest, 0.0, 100.0)
-            }
-            FigureKind::Metadata { .. } | FigureKind::Models { .. } => self.check_counted(),
-            FigureKind::Mixes { .. }
-            | FigureKind::Speculation { .. }
-            | FigureKind::Training { .. }
-            | FigureKind::Servers { .. } => self.check_called(),
-            // These figures have no numbers but threads, which are checked above.
-            FigureKind::Workloads { .. }
-            | FigureKind::Keys { .. }
-            | FigureKind::Threads { .. }
-            | FigureKind::Clients { .. }
-            | FigureKind::Latencies { .. }
-            | FigureKind::TimeParts { .. }
-            | FigureKind::ModelCaches { .. } => Ok(()),
-        }
-    }
-
-    /// Checks figures for which nothing is run.
-    fn check_counted(&self) -> Result<(), String> {
-        let key = |what: &str| format!("{what} of figure '{}'", self.id);
-        let each = |what: &str, values: &mut dyn Iterator<Item = f64>, from: f64, to: f64| {
-            for value in values {
-                within(&key(what), value, from, to)?;
-            }
-            Ok(())
-        };
-        match &self.kind {
-            FigureKind::Metadata {
-                record_per_mille,
-                fill_percents,
-            } => {
-                let mut shares = record_per_mille.iter().map(|it| *it as f64);
-                each("record_per_mille", &mut shares, 1.0, 10_000.0)?;
-                let mut fills = fill_percents.iter().map(|it| f64::from(*it));
-                each("fill_percents", &mut fills, 25.0, 100.0)
-            }
-            FigureKind::Models {
-                fill_percents,
-                epsilon_keys,
-            } => {
-                let mut bounds = epsilon_keys.iter().copied();
-                each("epsilon_keys", &mut bounds, 0.5, 1024.0)?;
-                let mut fills = fill_percents.iter().map(|it| f64::from(*it));
-                each("fill_percents", &mut fills, 25.0, 100.0)
-            }
-            _ => unreachable!("the caller names the kinds"),
-        }
-    }
-
-    /// Refuses a list with duplicates: each would be run twice and drawn over itself.
-    pub(super) fn check_distinct(&self) -> Result<(), String> {
-        let of = |key: &str| format!("{key} of figure '{}'", self.id);
-        let workloads = |list: &[WorkloadLetter]| distinct(&of("workloads"), list);
-        if let Some(threads_per_node) = self.threads() {
-            distinct(&of("threads_per_node"), threads_per_node)?;
-        }
         if let Some(layers) = &self.layers {
             let names = layers.iter().map(|it| it.name());
-            distinct(&of("layers"), &names.collect::<Vec<_>>())?;
+            let key = format!("layers of figure '{}'", self.id);
+            distinct(&key, &names.collect::<Vec<_>>())?;
         }
-        match &self.kind {
-            FigureKind::Workloads {
-                workloads: list,
-                distributions,
-            } => {
-                workloads(list)?;
-                let names = distributions.iter().map(|it| it.name());
-                distinct(&of("distributions"), &names.collect::<Vec<_>>())
-            }
-            FigureKind::Growth { .. } | FigureKind::Timeline { .. } => Ok(()),
-            FigureKind::Clients { workloads, .. }
-            | FigureKind::Latencies { workloads, .. }
-            | FigureKind::TimeParts { workloads, .. } => distinct(&of("workloads"), workloads),
-            FigureKind::Ratios { read_percents } => distinct(&of("read_percents"), read_percents),
-            FigureKind::Keys {
-                keys,
-                workloads: list,
-            } => {
-                workloads(list)?;
-                distinct(&of("keys"), keys)
-            }
-            FigureKind::ModelCaches { .. }
-            | FigureKind::Speculation { .. }
-            | FigureKind::Mixes { .. }
-            | FigureKind::Training { .. }
-            | FigureKind::Servers { .. } => self.check_called_distinct(),
-            FigureKind::Threads {
-                workloads: list, ..
-            } => workloads(list),
-            FigureKind::Epsilon {
-                epsilon_keys,
-                workloads: list,
-            } => {
-                workloads(list)?;
-                distinct(&of("epsilon_keys"), epsilon_keys)
-            }
-            FigureKind::Slots {
-                slots,
-                workloads: list,
-            } => {
-                workloads(list)?;
-                distinct(&of("slots"), slots)
-            }
-            FigureKind::Metadata {
-                record_per_mille,
-                fill_percents,
-            } => {
-                distinct(&of("record_per_mille"), record_per_mille)?;
-                distinct(&of("fill_percents"), fill_percents)
-            }
-            FigureKind::Models {
-                fill_percents,
-                epsilon_keys,
-            } => {
-                distinct(&of("fill_percents"), fill_percents)?;
-                distinct(&of("epsilon_keys"), epsilon_keys)
-            }
-        }
-    }
-
-    /// Checks figures of the work that memory nodes do for clients, and of mixes.
-    fn check_called(&self) -> Result<(), String> {
-        let key = |what: &str| format!("{what} of figure '{}'", self.id);
-        match &self.kind {
-            FigureKind::Mixes { shares, .. } => shares.iter().try_for_each(|shares| {
-                let sum: f64 = shares.iter().map(|it| f64::from(*it)).sum();
-                within(&key("shares"), sum, 100.0, 100.0)
-            }),
-            FigureKind::Speculation { fill_percent, .. } => {
-                let fill_percent = f64::from(*fill_percent);
-                within(&key("fill_percent"), fill_percent, 25.0, 100.0)
-            }
-            FigureKind::Training {
-                train_thread_counts,
-                fill_percent,
-                insert_percent,
-                ..
-            } => {
-                within(&key("fill_percent"), (*fill_percent).into(), 25.0, 100.0)?;
-                within(&key("insert_percent"), *insert_percent as f64, 1.0, 400.0)?;
-                train_thread_counts.iter().try_for_each(|count| {
-                    within(&key("train_thread_counts"), *count as f64, 0.0, 64.0)
-                })
-            }
-            FigureKind::Servers { servers, .. } => servers.iter().try_for_each(|of| {
-                let key = key("servers");
-                within(
-                    &format!("{key}: node_count"),
-                    of.node_count.into(),
-                    1.0,
-                    64.0,
-                )?;
-                within(
-                    &format!("{key}: nics_per_node"),
-                    of.nics_per_node.into(),
-                    1.0,
-                    8.0,
-                )
-            }),
-            _ => unreachable!("the caller names the kinds"),
-        }
-    }
-
-    fn check_called_distinct(&self) -> Result<(), String> {
-        let of = |key: &str| format!("{key} of figure '{}'", self.id);
-        let names = |list: &[Distribution]| {
-            let names = list.iter().map(|it| it.name());
-            distinct(&of("distributions"), &names.collect::<Vec<_>>())
-        };
-        match &self.kind {
-            FigureKind::ModelCaches { caches, workloads } => {
-                distinct(&of("workloads"), workloads)?;
-                distinct(&of("caches"), caches)
-            }
-            FigureKind::Speculation { distributions, .. } => names(distributions),
-            FigureKind::Mixes {
-                shares,
-                distributions,
-            } => {
-                distinct(&of("shares"), shares)?;
-                names(distributions)
-            }
-            FigureKind::Training {
-                train_thread_counts,
-                distributions,
-                speculation,
-                ..
-            } => {
-                distinct(&of("train_thread_counts"), train_thread_counts)?;
-                distinct(&of("speculation"), speculation)?;
-                names(distributions)
-            }
-            FigureKind::Servers { servers, workloads } => {
-                distinct(&of("workloads"), workloads)?;
-                // Results are drawn over the number of NICs.
-                let counts = servers.iter().map(|it| it.nic_count());
-                distinct(&of("servers"), &counts.collect::<Vec<_>>())
-            }
-            _ => unreachable!("the caller names the kinds"),
-        }
+        self.kind.check(&self.id)
     }
 
     /// Returns the figure's layers, or those of all figures if it names none.
@@ -386,22 +146,18 @@ const FIGURE_KEYS: [&str; 6] = ["id", "title", "note", "paper", "layers", "kind"
 
 /// Refuses errors that a reader by kind does not find: keys that no figure of this kind has, and
 /// empty lists.
-pub(super) fn check_figure_keys(text: &str) -> Result<(), String> {
+pub(super) fn check_figure_keys(text: &str, figures: &[Figure]) -> Result<(), String> {
     let Ok(file) = text.parse::<toml::Table>() else {
         return Ok(());
     };
-    let figures = file.get("figure").and_then(toml::Value::as_array);
-    for figure in figures
-        .into_iter()
-        .flatten()
-        .filter_map(toml::Value::as_table)
-    {
-        let id = figure.get("id").and_then(toml::Value::as_str).unwrap_or("");
-        let kind = figure.get("kind").and_then(toml::Value::as_str);
-        let of_kind = FigureKind::keys(kind.unwrap_or_default());
-        for (key, value) in figure {
-            if !FIGURE_KEYS.iter().chain(of_kind).any(|known| known == key) {
-                let key = shown::text(key);
+    let tables = file.get("figure").and_then(toml::Value::as_array);
+    let tables = tables.into_iter().flatten();
+    for (table, Figure { id, kind, .. }) in tables.filter_map(toml::Value::as_table).zip(figures) {
+        let fields = kind.fields();
+        for (key, value) in table {
+            let known = fields.iter().map(|field| field.key);
+            if !known.chain(FIGURE_KEYS).any(|known| known == key) {
+                let key = display::text(key);
                 return Err(format!("{key} of figure '{id}': unknown key"));
             }
             let is_empty = value.as_array().is_some_and(Vec::is_empty);
@@ -419,6 +175,13 @@ fn layer<'de, D: Deserializer<'de>>(from: D) -> Result<Option<LayerKind>, D::Err
     known.map_err(serde::de::Error::custom)
 }
 
-fn layers<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Vec<LayerKind>>, D::Error> {
-    super::config::layers(from).map(Some)
+pub(super) fn layers<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<LayerKind>, D::Error> {
+    let names: Vec<String> = Deserialize::deserialize(from)?;
+    let known = names.iter().map(|name| name.parse());
+    let known: Result<Vec<LayerKind>, _> = known.collect();
+    known.map_err(serde::de::Error::custom)
+}
+
+fn some_layers<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Vec<LayerKind>>, D::Error> {
+    layers(from).map(Some)
 }

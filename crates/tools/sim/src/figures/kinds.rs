@@ -5,7 +5,7 @@ use farleaf_bench::distribution::Distribution;
 use farleaf_bench::workload::WorkloadLetter;
 use serde::{Deserialize, Deserializer};
 
-use super::clients::Workload;
+use super::workload::Workload;
 use crate::experiment::keys::KeySource;
 use crate::nic::model::NetworkModel;
 
@@ -161,45 +161,6 @@ pub enum FigureKind {
         /// Error bounds of the models; one chart for each.
         epsilon_keys: Vec<f64>,
     },
-}
-
-impl FigureKind {
-    /// Returns the keys of this kind, besides those that every figure has.
-    pub(super) fn keys(kind: &str) -> &'static [&'static str] {
-        match kind {
-            "workloads" => &["workloads", "distributions"],
-            "growth" => &["insert_percent", "window_count"],
-            "timeline" => &[
-                "insert_percent",
-                "write_percent",
-                "window_count",
-                "rest_window_count",
-                "threads_per_node",
-            ],
-            "ratios" => &["read_percents"],
-            "keys" => &["keys", "workloads"],
-            "threads" => &["threads_per_node", "workloads"],
-            "epsilon" => &["epsilon_keys", "workloads"],
-            "slots" => &["slots", "workloads"],
-            "clients" | "time_parts" => &["workloads", "distribution", "threads_per_node"],
-            "latencies" => &["workloads", "distribution"],
-            "model_caches" => &["caches", "workloads"],
-            "speculation" => &["workload", "fill_percent", "distributions"],
-            "training" => &[
-                "shows",
-                "train_thread_counts",
-                "fill_percent",
-                "insert_percent",
-                "distributions",
-                "speculation",
-            ],
-            "servers" => &["servers", "workloads"],
-            "mixes" => &["shares", "distributions"],
-            "metadata" => &["record_per_mille", "fill_percents"],
-            "models" => &["fill_percents", "epsilon_keys"],
-            _ => &[],
-        }
-    }
 }
 
 /// Measure that a figure of training shows.

@@ -9,8 +9,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::config::{Experiments, FigureKind, RunSize, Servers};
+use super::files::{PAGE_NAME, chart_name, csv_name};
 use super::points::{Point, points};
-use super::write::{PAGE_NAME, chart_name, csv_name};
+use crate::display;
 use crate::experiment::ExperimentError;
 use crate::experiment::image::{Image, SESSION_COUNT_MAX};
 use crate::experiment::keys::{KeySource, Keys};
@@ -19,7 +20,6 @@ use crate::experiment::run::{Measurement, run};
 use crate::nic::model::NetworkModel;
 use crate::nic::probe::{SelfCheck, self_check};
 use crate::nic::profile::Profile;
-use crate::shown;
 
 /// Experiments, their size and their network, which fit each other.
 #[derive(Clone, Debug)]
@@ -161,7 +161,8 @@ impl Suite {
     /// memory node; two figures would write the same file; or a file of keys is invalid.
     pub fn new(
         experiments: Experiments,
-        (size_name, size): (&'static str, RunSize),
+        size_name: &'static str,
+        size: RunSize,
         profile: Profile,
     ) -> Result<Self, SuiteError> {
         let compute = &profile.model.compute;
@@ -237,7 +238,7 @@ impl Suite {
             return Err(SuiteError::BadKeys {
                 origin: self.experiments.origin.clone(),
                 key: key.unwrap_or_else(|| "defaults.keys".to_owned()),
-                keys: shown::text(&keys.to_string()),
+                keys: display::text(&keys.to_string()),
                 what: format!("{error}{}", cause.unwrap_or_default()),
             });
         }

@@ -9,18 +9,22 @@
 //! |---|---|
 //! | [`config`] | experiments and their sizes, from TOML |
 //! | `figure` | one figure of them |
+//! | `fields` | parameters of figures, as checks see them |
 //! | `kinds` | parameters that figures vary |
 //! | [`clients`] | figures of clients |
 //! | `called` | figures of the work that memory nodes do for clients |
+//! | `workload` | workloads of clients |
 //! | `checks` | checks of experiments |
 //! | `points` | all experiments of the figures, each as a value |
 //! | [`measure`](mod@measure) | runs them on several threads |
 //! | `timeline` | measures over time, as panels |
+//! | `quantities` | quantities, names and colors that all outputs share |
 //! | `report` | results as charts and tables |
 //! | `beside` | comparison with the paper's numbers |
 //! | `csv` | a figure's numbers as CSV |
 //! | `page` | the page |
 //! | `glossary` | terms of the page |
+//! | `files` | names of the files |
 //! | [`write`](mod@write) | writes the files |
 //!
 //! `farleaf-chart` draws the charts and writes the folder.
@@ -34,10 +38,14 @@ mod beside;
 mod called;
 mod checks;
 mod csv;
+mod fields;
 mod figure;
+mod files;
 mod glossary;
 mod kinds;
 mod page;
 mod points;
+mod quantities;
 mod report;
 mod timeline;
+mod workload;

@@ -7,8 +7,8 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use super::glossary::GLOSSARY;
 use super::measure::{Suite, SuiteResults};
 use super::report::FigureReport;
+use crate::display::{amount, count};
 use crate::nic::probe::Verdict;
-use crate::shown::{amount, count};
 
 /// Drawn figure, as the page shows it.
 pub(super) struct DrawnFigure<'a> {

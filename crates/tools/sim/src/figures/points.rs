@@ -43,6 +43,8 @@ pub(super) struct PointBuilder<'a> {
     experiments: &'a Experiments,
     pub(super) size: RunSize,
     pub(super) points: Vec<Point>,
+    /// Figure to which points are added.
+    figure_index: usize,
     machine_count: usize,
     threads_per_node: usize,
     /// Memory nodes of the testbed.
@@ -51,20 +53,22 @@ pub(super) struct PointBuilder<'a> {
 
 /// Returns all points, figure by figure.
 pub(super) fn points(experiments: &Experiments, size: RunSize, model: &NetworkModel) -> Vec<Point> {
-    let mut maker = PointBuilder {
+    let mut builder = PointBuilder {
         experiments,
         size,
         points: Vec::new(),
+        figure_index: 0,
         machine_count: model.compute.node_count.value as usize,
         threads_per_node: model.compute.threads_per_node.value as usize,
         servers: Servers::of(model),
     };
     for (index, figure) in experiments.figure.iter().enumerate() {
+        builder.figure_index = index;
         for layer in figure.layers_or(&experiments.layers) {
-            maker.add_figure(index, figure, *layer);
+            builder.add_figure(figure, *layer);
         }
     }
-    let mut points = maker.points;
+    let mut points = builder.points;
     // Tables that differ only in their space for inserts are created once, with space for all.
     let insert_counts: Vec<usize> = points
         .iter()
@@ -125,7 +129,6 @@ impl PointBuilder<'_> {
 
     pub(super) fn push(
         &mut self,
-        index: usize,
         chart: &str,
         place: ChartPosition,
         table: ExperimentTablePlan,
@@ -134,7 +137,7 @@ impl PointBuilder<'_> {
         let thread_count = self.machine_count * work.threads_per_node;
         let insert_count = work.insert_count(thread_count) as usize;
         self.points.push(Point {
-            figure_index: index,
+            figure_index: self.figure_index,
             chart: chart.to_owned(),
             layer: table.layer,
             place,
@@ -147,7 +150,7 @@ impl PointBuilder<'_> {
         });
     }
 
-    fn add_figure(&mut self, index: usize, figure: &Figure, layer: LayerKind) {
+    fn add_figure(&mut self, figure: &Figure, layer: LayerKind) {
         let table = self.table(layer);
         match &figure.kind {
             FigureKind::Workloads {
@@ -158,22 +161,22 @@ impl PointBuilder<'_> {
                     for letter in workloads {
                         let place = ChartPosition::Category(letter.to_string());
                         let work = self.work(WorkloadSpec::of(*letter), *distribution);
-                        self.push(index, distribution.name(), place, table.clone(), work);
+                        self.push(distribution.name(), place, table.clone(), work);
                     }
                 }
             }
             FigureKind::Growth {
                 insert_percent,
                 window_count,
-            } => self.add_growth(index, *insert_percent, *window_count, table),
-            FigureKind::Timeline { .. } => self.add_timeline(index, &figure.kind, &table),
+            } => self.add_growth(*insert_percent, *window_count, table),
+            FigureKind::Timeline { .. } => self.add_timeline(&figure.kind, &table),
             FigureKind::Ratios { read_percents } => {
                 for percent in read_percents {
                     let reads = f64::from(*percent) / 100.0;
                     let workload = mixed(reads, 1.0 - reads, 0.0);
                     let work = self.work(workload, self.experiments.defaults.distribution.value);
                     let place = ChartPosition::Number((*percent).into());
-                    self.push(index, "reads and updates", place, table.clone(), work);
+                    self.push("reads and updates", place, table.clone(), work);
                 }
             }
             FigureKind::Threads {
@@ -187,33 +190,33 @@ impl PointBuilder<'_> {
                             ..self.letter(*letter)
                         };
                         let place = ChartPosition::Number(*threads as f64);
-                        self.push(index, &ycsb(*letter), place, table.clone(), work);
+                        self.push(&ycsb(*letter), place, table.clone(), work);
                     }
                 }
             }
             FigureKind::Keys { workloads, .. }
             | FigureKind::Epsilon { workloads, .. }
             | FigureKind::Slots { workloads, .. } => {
-                self.add_tables(index, workloads, &varied(&figure.kind, &table));
+                self.add_tables(workloads, &varied(&figure.kind, &table));
             }
             FigureKind::Clients { .. }
             | FigureKind::Latencies { .. }
-            | FigureKind::TimeParts { .. } => self.add_clients(index, &figure.kind, &table),
+            | FigureKind::TimeParts { .. } => self.add_clients(&figure.kind, &table),
             FigureKind::ModelCaches { .. }
             | FigureKind::Speculation { .. }
             | FigureKind::Mixes { .. }
-            | FigureKind::Training { .. } => self.add_called(index, &figure.kind, &table),
+            | FigureKind::Training { .. } => self.add_called(&figure.kind, &table),
             FigureKind::Servers { servers, workloads } => {
-                self.add_servers(index, workloads, servers, &table);
+                self.add_servers(workloads, servers, &table);
             }
             FigureKind::Metadata { .. } | FigureKind::Models { .. } => {
-                self.add_counted(index, &figure.kind, &table);
+                self.add_counted(&figure.kind, &table);
             }
         }
     }
 
     /// Adds figures of tables on which no operation is run.
-    fn add_counted(&mut self, index: usize, kind: &FigureKind, table: &ExperimentTablePlan) {
+    fn add_counted(&mut self, kind: &FigureKind, table: &ExperimentTablePlan) {
         match kind {
             FigureKind::Metadata {
                 record_per_mille,
@@ -229,7 +232,7 @@ impl PointBuilder<'_> {
                         };
                         let (fill, epsilon) = (table.fill_percent, table.epsilon_keys);
                         let chart = format!("fill {fill} %, error {epsilon}");
-                        self.add_still(index, chart, thousands(table.record_count), table);
+                        self.add_still(chart, thousands(table.record_count), table);
                     }
                 }
             }
@@ -245,7 +248,7 @@ impl PointBuilder<'_> {
                             ..table.clone()
                         };
                         let chart = format!("error {epsilon_keys}");
-                        self.add_still(index, chart, format!("fill {fill_percent} %"), table);
+                        self.add_still(chart, format!("fill {fill_percent} %"), table);
                     }
                 }
             }
@@ -256,7 +259,6 @@ impl PointBuilder<'_> {
     /// Adds the same work on tables that differ: one chart for each workload.
     fn add_tables(
         &mut self,
-        index: usize,
         workloads: &[WorkloadLetter],
         tables: &[(String, ExperimentTablePlan)],
     ) {
@@ -264,21 +266,15 @@ impl PointBuilder<'_> {
             for (name, table) in tables {
                 let place = ChartPosition::Category(name.clone());
                 let work = self.letter(*letter);
-                self.push(index, &ycsb(*letter), place, table.clone(), work);
+                self.push(&ycsb(*letter), place, table.clone(), work);
             }
         }
     }
 
     /// Adds tables on which no operation is run.
-    fn add_still(
-        &mut self,
-        index: usize,
-        chart: String,
-        place: String,
-        table: ExperimentTablePlan,
-    ) {
+    fn add_still(&mut self, chart: String, place: String, table: ExperimentTablePlan) {
         self.points.push(Point {
-            figure_index: index,
+            figure_index: self.figure_index,
             chart,
             layer: table.layer,
             place: ChartPosition::Category(place),
@@ -288,7 +284,7 @@ impl PointBuilder<'_> {
         });
     }
 
-    fn add_growth(&mut self, index: usize, percent: u64, windows: u64, table: ExperimentTablePlan) {
+    fn add_growth(&mut self, percent: u64, windows: u64, table: ExperimentTablePlan) {
         let records = self.size.record_count as u64;
         let window = (records * percent / 100 / windows).max(1);
         let workload = mixed(0.0, 0.0, 1.0);
@@ -301,14 +297,14 @@ impl PointBuilder<'_> {
         let place = ChartPosition::Growth {
             percent_per_window: percent as f64 / windows as f64,
         };
-        self.push(index, "inserts", place, table, work);
+        self.push("inserts", place, table, work);
     }
 }
 
 /// Timelines: a table grows for a while, and is then only read; with retraining and without, in
 /// this order.
 impl PointBuilder<'_> {
-    fn add_timeline(&mut self, index: usize, kind: &FigureKind, table: &ExperimentTablePlan) {
+    fn add_timeline(&mut self, kind: &FigureKind, table: &ExperimentTablePlan) {
         let FigureKind::Timeline {
             insert_percent,
             write_percent,
@@ -346,7 +342,7 @@ impl PointBuilder<'_> {
                     ..self.work(mixed(1.0 - share, 0.0, share), Distribution::Uniform)
                 };
                 let place = ChartPosition::Time { retrains };
-                self.push(index, &chart, place, table.clone(), work);
+                self.push(&chart, place, table.clone(), work);
             }
         }
     }
@@ -354,28 +350,24 @@ impl PointBuilder<'_> {
 
 /// Returns the tables of a figure that varies tables, each with its label.
 fn varied(kind: &FigureKind, table: &ExperimentTablePlan) -> Vec<(String, ExperimentTablePlan)> {
-    let changed = |name: String, change: &dyn Fn(&mut ExperimentTablePlan)| {
-        let mut table = table.clone();
-        change(&mut table);
-        (name, table)
-    };
+    fn each<T: ToString>(
+        values: &[T],
+        table: &ExperimentTablePlan,
+        change: impl Fn(&mut ExperimentTablePlan, &T),
+    ) -> Vec<(String, ExperimentTablePlan)> {
+        let tables = values.iter().map(|value| {
+            let mut table = table.clone();
+            change(&mut table, value);
+            (value.to_string(), table)
+        });
+        tables.collect()
+    }
     match kind {
-        FigureKind::Keys { keys, .. } => {
-            let tables = keys.iter();
-            let tables = tables.map(|it| changed(it.to_string(), &|table| table.keys = it.clone()));
-            tables.collect()
-        }
+        FigureKind::Keys { keys, .. } => each(keys, table, |it, keys| it.keys = keys.clone()),
         FigureKind::Epsilon { epsilon_keys, .. } => {
-            let tables = epsilon_keys.iter();
-            let tables =
-                tables.map(|it| changed(it.to_string(), &|table| table.epsilon_keys = *it));
-            tables.collect()
+            each(epsilon_keys, table, |it, bound| it.epsilon_keys = *bound)
         }
-        FigureKind::Slots { slots, .. } => {
-            let tables = slots.iter();
-            let tables = tables.map(|it| changed(it.to_string(), &|table| table.slots = *it));
-            tables.collect()
-        }
+        FigureKind::Slots { slots, .. } => each(slots, table, |it, slots| it.slots = *slots),
         _ => Vec::new(),
     }
 }

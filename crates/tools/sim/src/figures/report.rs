@@ -1,6 +1,6 @@
 //! Results of the experiments, as charts and tables.
 
-use farleaf_chart::chart::{Chart, Colour, Series};
+use farleaf_chart::chart::{Chart, Series};
 use farleaf_chart::panels::Panels;
 use farleaf_index::LayerKind;
 
@@ -10,9 +10,13 @@ use super::config::{Figure, FigureKind, TrainingMeasure};
 use super::csv::csv;
 use super::measure::{PointResult, Suite, SuiteResults};
 use super::points::ChartPosition;
+use super::quantities::{
+    colour, end_ms, fallback_percent, keys_per_model, leaf_table_per_key, line_name,
+    metadata_per_key, number,
+};
 use super::timeline;
+use crate::display;
 use crate::experiment::run::Measurement;
-use crate::shown;
 
 /// Row of a figure's table.
 #[derive(Clone, Debug, PartialEq)]
@@ -73,17 +77,6 @@ fn drawings(figure: &Figure, results: &[&PointResult]) -> Vec<Drawing> {
     charts.map(Drawing::Chart).collect()
 }
 
-/// Returns the name of a line: the layer, and what else distinguishes it from the others.
-pub(super) fn line_name(result: &PointResult) -> String {
-    let layer = result.point.layer.name();
-    match result.point.place {
-        ChartPosition::Time { retrains: false } if result.point.layer.is_retrained() => {
-            format!("{layer}, not retrained")
-        }
-        _ => layer.to_owned(),
-    }
-}
-
 /// Returns the positions of a result's windows, with their measurements.
 fn places(figure: &Figure, result: &PointResult) -> Vec<(String, f64, f64)> {
     let rates = result.windows.iter().map(|it| rate(&figure.kind, it));
@@ -117,7 +110,7 @@ fn places(figure: &Figure, result: &PointResult) -> Vec<(String, f64, f64)> {
         ChartPosition::Time { .. } => rates
             .enumerate()
             .map(|(index, rate)| {
-                let end_ms = timeline::end_ms(&result.windows, index);
+                let end_ms = end_ms(&result.windows, index);
                 (format!("{end_ms:.2} ms"), end_ms, rate)
             })
             .collect(),
@@ -138,10 +131,6 @@ fn training_measure(kind: &FigureKind) -> Option<TrainingMeasure> {
         FigureKind::Training { shows, .. } => Some(*shows),
         _ => None,
     }
-}
-
-pub(super) fn metadata_per_key(result: &PointResult) -> f64 {
-    result.metadata_bytes as f64 / result.point.table.record_count as f64
 }
 
 fn charts(figure: &Figure, results: &[&PointResult]) -> Vec<Chart> {
@@ -186,19 +175,6 @@ fn charts(figure: &Figure, results: &[&PointResult]) -> Vec<Chart> {
         }
     }
     charts
-}
-
-pub(super) fn colour(layer: LayerKind) -> Colour {
-    match layer {
-        LayerKind::Learned => Colour::Blue,
-        LayerKind::Rolex => Colour::Orange,
-        LayerKind::RfTree => Colour::Green,
-        LayerKind::Fg => Colour::Grey,
-        LayerKind::Sherman => Colour::Red,
-        LayerKind::Cell => Colour::Brown,
-        LayerKind::Xstore => Colour::Teal,
-        LayerKind::Rpc => Colour::Purple,
-    }
 }
 
 fn category(categories: &mut Vec<String>, name: String) -> usize {
@@ -292,15 +268,6 @@ fn tells_fallbacks(kind: &FigureKind) -> bool {
     )
 }
 
-/// Returns the keys for which clients asked the memory nodes, in percent of reads and scans.
-pub(super) fn fallback_percent(window: &Measurement) -> f64 {
-    use farleaf_bench::workload::OperationKind::{Read, ReadModifyWrite, Scan};
-    let kinds = [Read, ReadModifyWrite, Scan];
-    let counts = kinds.iter().filter_map(|kind| window.kinds.get(kind));
-    let count: u64 = counts.map(|report| report.count).sum();
-    window.fallback_count as f64 * 100.0 / count.max(1) as f64
-}
-
 const METADATA_HEADER: [&str; 3] = ["metadata B/key", "leaf table B/key", "leaves"];
 const MODELS_HEADER: [&str; 4] = [
     "keys a model",
@@ -382,11 +349,11 @@ fn counted(figure: &Figure, result: &PointResult) -> Vec<String> {
     match figure.kind {
         FigureKind::Models { .. } => vec![
             number(keys_per_model(result)),
-            shown::count(result.model_count),
+            display::count(result.model_count),
             metadata,
             leaf_table,
         ],
-        _ => vec![metadata, leaf_table, shown::count(result.leaf_count)],
+        _ => vec![metadata, leaf_table, display::count(result.leaf_count)],
     }
 }
 
@@ -425,20 +392,4 @@ fn busiest(window: &Measurement) -> String {
             format!("{name}, {percent:.1} %")
         }
     })
-}
-
-pub(super) fn leaf_table_per_key(result: &PointResult) -> f64 {
-    result.leaf_count as f64 * 8.0 / result.point.table.record_count as f64
-}
-
-pub(super) fn keys_per_model(result: &PointResult) -> f64 {
-    result.point.table.record_count as f64 / result.model_count.max(1) as f64
-}
-
-pub(super) fn number(number: f64) -> String {
-    if number >= 100.0 {
-        shown::count(number.round() as u64)
-    } else {
-        format!("{number:.2}")
-    }
 }

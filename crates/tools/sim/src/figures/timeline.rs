@@ -8,17 +8,11 @@ use farleaf_chart::panels::{Mark, Panel, Panels};
 use super::config::Comparable;
 use super::measure::PointResult;
 use super::points::ChartPosition;
-use super::report::{colour, line_name};
+use super::quantities::{colour, end_ms, line_name};
+use crate::display;
 use crate::experiment::run::{Measurement, Retraining};
-use crate::shown;
 
 pub(super) const X_LABEL: &str = "virtual time (ms)";
-
-/// Returns when a window ended, in milliseconds since the first began.
-pub(super) fn end_ms(windows: &[Measurement], index: usize) -> f64 {
-    let until = windows[..=index].iter();
-    until.map(|it| it.duration_ns as f64 / 1e6).sum()
-}
 
 fn reads(window: &Measurement) -> Option<&KindReport> {
     window.kinds.get(&OperationKind::Read)
@@ -104,10 +98,10 @@ fn mark(result: &PointResult) -> Option<Mark> {
 /// Returns the cells of a window that no other figure has.
 pub(super) fn cells(window: &Measurement) -> [String; 3] {
     let of_reads = |show: fn(FarCosts) -> String| {
-        let shown = reads(window).and_then(|it| it.far).map(show);
-        shown.unwrap_or_else(|| "-".to_owned())
+        let cell = reads(window).and_then(|it| it.far).map(show);
+        cell.unwrap_or_else(|| "-".to_owned())
     };
-    let retrained = window.retraining.map(|it| shown::count(it.leaf_count));
+    let retrained = window.retraining.map(|it| display::count(it.leaf_count));
     [
         of_reads(|it| format!("{:.1} %", it.one_leaf_fraction * 100.0)),
         of_reads(|it| format!("{:.3}", it.leaves_read_mean)),

@@ -8,16 +8,14 @@ pub use farleaf_chart::folder::{Folder, FolderError};
 use farleaf_chart::chart::draw;
 use farleaf_chart::panels::{self, Panels};
 
+use super::files::{PAGE_NAME, chart_name, csv_name};
 use super::measure::{Suite, SuiteResults};
 use super::page::{DrawnFigure, page};
 use super::report::{Drawing, FigureReport, figures};
-use crate::shown;
+use crate::display;
 
 /// Command that owns a folder of figures, for [`Folder::claim`].
 pub const WRITER: &str = "farleaf figures";
-
-/// Name of the page's file.
-pub(super) const PAGE_NAME: &str = "index.html";
 
 /// Errors of writing a folder.
 #[derive(Debug, thiserror::Error)]
@@ -83,16 +81,6 @@ fn drawn_as_svg<'a>(
     }
 }
 
-/// Returns the name of a figure's CSV file.
-pub(super) fn csv_name(id: &str) -> String {
-    format!("{id}.csv")
-}
-
-/// Returns the name of the SVG file of one of its charts.
-pub(super) fn chart_name(id: &str, chart: &str) -> String {
-    format!("{id}-{}.svg", file_name(chart))
-}
-
 fn title(report: &FigureReport<'_>, chart: &str) -> String {
     let figure = report.figure.title.split(':').next().unwrap_or_default();
     format!("{figure}: {chart}")
@@ -113,14 +101,6 @@ fn caption(suite: &Suite) -> String {
         profile.label(),
         suite.model().memory.node_count.value,
         suite.model().nic.name,
-        shown::count(size.record_count as u64),
+        display::count(size.record_count as u64),
     )
-}
-
-/// Returns the title in a form that is valid in a file name.
-fn file_name(title: &str) -> String {
-    let is_kept = |letter: char| letter.is_ascii_alphanumeric();
-    let words = title.split(|letter| !is_kept(letter));
-    let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
-    words.join("-").to_ascii_lowercase()
 }

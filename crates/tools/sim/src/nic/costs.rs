@@ -64,7 +64,7 @@ impl Costs {
     }
 
     /// Returns the time from NIC to NIC, or of a loopback.
-    pub(super) fn way(&self, is_loopback: bool) -> Picos {
+    pub(super) fn transit(&self, is_loopback: bool) -> Picos {
         if is_loopback {
             self.loopback
         } else {

@@ -6,7 +6,7 @@ pub use super::published::{Measure, NumberOrigin, PublishedLatency, PublishedRat
 use super::published::{check_distinct, check_published};
 pub use super::range::THREADS_PER_NODE_MAX;
 use super::range::check;
-use crate::shown;
+use crate::display;
 
 /// Number with its source.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -140,7 +140,7 @@ pub enum ModelError {
     #[error("{0}")]
     Syntax(String),
     /// A number is out of range.
-    #[error("{key} = {}: must be {expected}", shown::number(*value))]
+    #[error("{key} = {}: must be {expected}", display::number(*value))]
     OutOfRange {
         /// Key with its table.
         key: &'static str,
@@ -187,7 +187,7 @@ pub enum ModelError {
         memory: f64,
     },
     /// A text is empty or cannot be displayed.
-    #[error("{key} = '{}': must be {expected}", shown::text(value))]
+    #[error("{key} = '{}': must be {expected}", display::text(value))]
     BadText {
         /// Key with its table.
         key: &'static str,
@@ -223,19 +223,29 @@ impl NetworkModel {
     pub fn parse(text: &str) -> Result<Self, ModelError> {
         let read = toml::from_str(text);
         let model: Self =
-            read.map_err(|error: toml::de::Error| ModelError::Syntax(shown::message(&error)))?;
+            read.map_err(|error: toml::de::Error| ModelError::Syntax(display::message(&error)))?;
         model.check_texts()?;
         for (key, parameter, range) in model.ranges() {
             check(key, parameter, range)?;
         }
         model.check_shared()?;
         for it in &model.published {
-            let rate = ("published.rate_per_s", it.rate_per_s);
-            check_published(rate, it.measure, it.size_bytes, &it.source)?;
+            check_published(
+                "published.rate_per_s",
+                it.rate_per_s,
+                it.measure,
+                it.size_bytes,
+                &it.source,
+            )?;
         }
         for it in &model.published_latency {
-            let latency = ("published_latency.latency_ns", it.latency_ns);
-            check_published(latency, it.measure, it.size_bytes, &it.source)?;
+            check_published(
+                "published_latency.latency_ns",
+                it.latency_ns,
+                it.measure,
+                it.size_bytes,
+                &it.source,
+            )?;
         }
         let rates = model.published.iter();
         check_distinct("published", rates.map(|it| (it.measure, it.size_bytes)))?;
@@ -410,8 +420,8 @@ mod tests {
             let end = end.split("\n[").next().expect("an end");
             let error = NetworkModel::parse(&format!("{ROLEX}\n{from}{end}"));
             let error = error.expect_err("refused").to_string();
-            let told = format!("{key}: measure = \"read\" with size_bytes = ");
-            assert!(error.starts_with(&told), "{error}");
+            let expected = format!("{key}: measure = \"read\" with size_bytes = ");
+            assert!(error.starts_with(&expected), "{error}");
             assert!(error.contains("is given twice"), "{error}");
         }
     }

@@ -7,7 +7,7 @@ use super::model::{NetworkModel, THREADS_PER_NODE_MAX};
 use super::parts::Parts;
 use super::queue::{Picos, Queue, from_nanos, picos, to_nanos};
 pub use super::utilisation::Utilisation;
-use crate::fabric::world::{ClientId, Nanos};
+use crate::fabric::ids::{ClientId, Nanos};
 
 /// One NIC.
 #[derive(Clone, Debug)]
@@ -356,8 +356,8 @@ impl Network {
                 served.nic += wire;
             }
         }
-        served.wire += costs.way(is_loopback);
-        to_nanos(sent + costs.way(is_loopback))
+        served.wire += costs.transit(is_loopback);
+        to_nanos(sent + costs.transit(is_loopback))
     }
 
     /// Serves verbs that have reached a node. Returns when each takes effect, in their order.
@@ -416,8 +416,8 @@ impl Network {
             served.nic += wire;
             sent = self.nics[index].transmit.serve(now, now, wire);
         }
-        served.wire += costs.way(is_loopback);
-        to_nanos(sent + costs.way(is_loopback))
+        served.wire += costs.transit(is_loopback);
+        to_nanos(sent + costs.transit(is_loopback))
     }
 
     /// Receives the reply at the compute node. Returns when it is complete there.

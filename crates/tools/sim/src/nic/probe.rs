@@ -11,13 +11,12 @@ use farleaf_fabric::{Batch, Endpoint};
 
 use super::model::{Measure, NetworkModel, PublishedLatency, PublishedRate};
 use super::network::Network;
+pub use super::published::READ_SIZES_BYTES;
+use crate::fabric::SharedWorld;
 use crate::fabric::endpoint::SimEndpoint;
 use crate::fabric::executor::{ExecutorOutcome, Tasks};
-use crate::fabric::world::{Nanos, SharedWorld, World};
+use crate::fabric::world::Nanos;
 use farleaf_base::random::Random;
-
-/// Sizes of the measured READs, in bytes.
-pub const READ_SIZES_BYTES: [u64; 10] = [8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096];
 
 /// Greatest permitted deviation of the model from published numbers, in percent.
 pub const TOLERANCE_PERCENT: f64 = 15.0;
@@ -191,7 +190,7 @@ pub fn self_check(model: &NetworkModel, progress: &dyn Fn()) -> SelfCheck {
 /// Counters that the verbs of a run share.
 struct VerbCounters {
     done: Cell<u64>,
-    begun_at: Cell<Nanos>,
+    started_at: Cell<Nanos>,
     ended_at: Cell<Nanos>,
 }
 
@@ -200,7 +199,7 @@ fn rate(model: &NetworkModel, probe: Probe) -> f64 {
     let world = world(model);
     let tally = VerbCounters {
         done: Cell::new(0),
-        begun_at: Cell::new(0),
+        started_at: Cell::new(0),
         ended_at: Cell::new(0),
     };
     let tasks = Tasks::new(&world);
@@ -219,8 +218,9 @@ fn rate(model: &NetworkModel, probe: Probe) -> f64 {
             for turn in 0..in_flight_count {
                 let endpoint = SimEndpoint::new(&world);
                 world
-                    .borrow_mut()
-                    .place_client(endpoint.client(), machine, thread);
+                    .modelled()
+                    .machines
+                    .place(endpoint.client(), machine, thread);
                 let number = (machine * thread_count + thread) * in_flight_count + turn;
                 tasks.spawn(ask(&world, endpoint, probe, number as u64, &tally));
             }
@@ -228,13 +228,13 @@ fn rate(model: &NetworkModel, probe: Probe) -> f64 {
     }
     let ended = tasks.run(u64::MAX);
     assert_eq!(ended, ExecutorOutcome::Done, "the verbs are counted");
-    let duration_ns = (tally.ended_at.get() - tally.begun_at.get()).max(1);
+    let duration_ns = (tally.ended_at.get() - tally.started_at.get()).max(1);
     VERB_COUNTS.1 as f64 * 1e9 / duration_ns as f64
 }
 
 fn world(model: &NetworkModel) -> SharedWorld {
     let memories = vec![vec![0; REGION_WORD_COUNT]; model.memory.node_count.value as usize];
-    World::modelled(memories, Network::new(model), Random::new(1))
+    SharedWorld::with_machines(memories, Network::new(model), Random::new(1))
 }
 
 async fn ask(
@@ -254,7 +254,7 @@ async fn ask(
         }
         tally.done.set(tally.done.get() + 1);
         if tally.done.get() == VERB_COUNTS.0 {
-            tally.begun_at.set(world.borrow().now());
+            tally.started_at.set(world.borrow().now());
         }
         if tally.done.get() == VERB_COUNTS.0 + VERB_COUNTS.1 {
             tally.ended_at.set(world.borrow().now());
@@ -288,9 +288,9 @@ pub fn unloaded(model: &NetworkModel, probe: Probe) -> Nanos {
     tasks.spawn(async {
         let mut batch = Batch::new();
         add(&mut batch, probe, &mut Random::new(1));
-        let begun = world.borrow().now();
+        let started_at = world.borrow().now();
         if endpoint.execute(&mut batch).await.is_ok() {
-            took.set(world.borrow().now() - begun);
+            took.set(world.borrow().now() - started_at);
         }
     });
     tasks.run(u64::MAX);

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::model::{ModelError, NetworkModel};
-use crate::shown;
+use crate::display;
 
 /// Embedded profiles, by name.
 const EMBEDDED: [(&str, &str); 3] = [
@@ -19,7 +19,7 @@ pub enum ProfileError {
     /// The name is not an embedded profile, and no such file can be read.
     #[error(
         "cannot read profile '{}': {source}; name a file, or 'rolex', 'rf-tree' or 'xstore'",
-        shown::text(name)
+        display::text(name)
     )]
     Unreadable {
         /// Name that was requested.
@@ -103,7 +103,7 @@ fn differences(model: &NetworkModel, other: &NetworkModel) -> Vec<Difference> {
     let shared = |model: &NetworkModel| model.shared_machines.is_some().to_string();
     compare("shared_machines", shared(model), shared(other));
     for ((key, of_model), (_, of_other)) in model.parameters().zip(other.parameters()) {
-        let [value, of_other] = [of_model, of_other].map(|it| shown::amount(it.value));
+        let [value, of_other] = [of_model, of_other].map(|it| display::amount(it.value));
         compare(key, value, of_other);
     }
     if model.published != other.published {

@@ -3,8 +3,10 @@
 use serde::{Deserialize, Serialize};
 
 use super::model::{ModelError, Parameter};
-use super::probe::READ_SIZES_BYTES;
 use super::range::{Range, check};
+
+/// Sizes of the measured READs, in bytes.
+pub const READ_SIZES_BYTES: [u64; 10] = [8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096];
 
 /// Measure of a published rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -92,7 +94,8 @@ pub struct PublishedLatency {
 
 /// Refuses a published number that the self-check does not measure, or that has no source.
 pub(super) fn check_published(
-    (key, value): (&'static str, f64),
+    key: &'static str,
+    value: f64,
     measure: Measure,
     size_bytes: u64,
     source: &str,

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::fabric::world::Nanos;
+use crate::fabric::ids::Nanos;
 
 /// Virtual time in picoseconds. A NIC executes a verb in twelve nanoseconds, so rounding to whole
 /// nanoseconds would be an error of some percent.
@@ -47,12 +47,12 @@ impl Queue {
         while self.periods.front().is_some_and(|(_, end)| *end <= now) {
             self.periods.pop_front();
         }
-        let begun = self.free_at.max(ready);
-        self.free_at = begun + service;
+        let start = self.free_at.max(ready);
+        self.free_at = start + service;
         self.booked += service;
         match self.periods.back_mut() {
-            Some((_, end)) if *end == begun => *end = self.free_at,
-            _ => self.periods.push_back((begun, self.free_at)),
+            Some((_, end)) if *end == start => *end = self.free_at,
+            _ => self.periods.push_back((start, self.free_at)),
         }
         self.free_at
     }
@@ -60,7 +60,7 @@ impl Queue {
     /// Returns the service time until a moment that is not before its last use.
     pub(super) fn served_until(&self, now: Picos) -> Picos {
         let to_come = self.periods.iter();
-        let to_come = to_come.map(|(begun, end)| end.saturating_sub(now.max(*begun)));
+        let to_come = to_come.map(|(start, end)| end.saturating_sub(now.max(*start)));
         self.booked - to_come.sum::<Picos>()
     }
 }

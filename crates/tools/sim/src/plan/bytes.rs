@@ -4,9 +4,11 @@ use std::sync::Arc;
 
 use farleaf::PageOptions;
 use farleaf_index::LayerKind;
+use farleaf_pool::layout::CHUNK_SIZE_BYTES;
 
-use super::{ClientPlan, TablePlan};
+use super::{ClientPlan, TablePlan, hold_tables};
 use crate::history::Operation;
+use crate::node::REGION_SIZE_BYTES;
 use crate::strings::StringMap;
 use farleaf_base::random::Random;
 
@@ -53,17 +55,37 @@ pub(super) fn draw_bytes(
     );
     for client in &mut *clients {
         for operation in client.lanes.iter_mut().flatten() {
-            vary(&mut random, operation, key_count as u64, (reverse, range));
+            vary(&mut random, operation, key_count as u64, reverse, range);
         }
     }
     draw_listings(seed, table, clients);
     let strings = StringMap::draw(&mut random, key_count, is_plain);
     // Drawn last, so that the other decisions of a seed do not change.
     if random.chance(CALLED_PER_MILLE) {
-        draw_calls(&mut random, table, clients);
+        hold_tables(&mut random, table, clients, 500);
     }
     draw_budgets(seed, table, clients);
+    bound_loaded(&strings, &mut table.loaded);
     Arc::new(strings)
+}
+
+/// Removes the last records to load until the values fill at most three quarters of the pool:
+/// otherwise it might be full before the run begins.
+fn bound_loaded(strings: &StringMap, loaded: &mut Vec<(u64, u64)>) {
+    let mut left_bytes = REGION_SIZE_BYTES / 4 * 3;
+    let count = loaded.iter().take_while(|(_, value)| {
+        let size_bytes = match strings.value(*value).len() as u64 {
+            size_bytes if size_bytes > CHUNK_SIZE_BYTES => {
+                size_bytes.next_multiple_of(CHUNK_SIZE_BYTES)
+            }
+            size_bytes => size_bytes,
+        };
+        let left = left_bytes.checked_sub(size_bytes);
+        left_bytes = left.unwrap_or(0);
+        left.is_some()
+    });
+    let count = count.count();
+    loaded.truncate(count);
 }
 
 /// Gives clients metadata budgets if all tables support them: a session's budget is for all of its
@@ -85,20 +107,6 @@ fn draw_budgets(seed: u64, table: &TablePlan, clients: &mut [ClientPlan]) {
     }
 }
 
-/// Lets the node hold the table, and half of the second tables.
-fn draw_calls(random: &mut Random, table: &mut TablePlan, clients: &mut [ClientPlan]) {
-    table.layer = LayerKind::Rpc;
-    for client in clients {
-        for operation in client.lanes.iter_mut().flatten() {
-            if let Operation::Create(shape) = operation
-                && random.chance(500)
-            {
-                shape.layer = LayerKind::Rpc;
-            }
-        }
-    }
-}
-
 /// Adds listings of pages to some tables.
 fn draw_listings(seed: u64, table: &mut TablePlan, clients: &mut [ClientPlan]) {
     const LAYERS: [LayerKind; 3] = [LayerKind::Learned, LayerKind::Learned, LayerKind::RfTree];
@@ -106,10 +114,8 @@ fn draw_listings(seed: u64, table: &mut TablePlan, clients: &mut [ClientPlan]) {
     table.layer = *random.choose(&LAYERS);
     for client in clients {
         client.link_count_max = Some(*random.choose(&[0, 0, 1, 3]));
-        for operation in client.lanes.iter_mut().flatten() {
-            if let Operation::Create(shape) = operation {
-                shape.layer = *random.choose(&LAYERS);
-            }
+        for shape in client.shapes() {
+            shape.layer = *random.choose(&LAYERS);
         }
     }
 }
@@ -130,14 +136,9 @@ fn draw_pages(random: &mut Random) -> PageOptions {
 }
 
 /// Reverses some scans, and turns some deletes into range deletes.
-fn vary(
-    random: &mut Random,
-    operation: &mut Operation,
-    key_count: u64,
-    (reverse, range): (u64, u64),
-) {
+fn vary(random: &mut Random, operation: &mut Operation, key_count: u64, reverse: u64, range: u64) {
     match operation {
-        Operation::Other(inner) => vary(random, inner, key_count, (reverse, range)),
+        Operation::Other(inner) => vary(random, inner, key_count, reverse, range),
         Operation::Create(shape) => {
             shape.layer = LayerKind::Learned;
             shape.pages = Some(draw_pages(random));

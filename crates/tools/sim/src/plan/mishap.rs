@@ -1,8 +1,5 @@
 //! Faults: what happens to which client or node and when, and the profiles that select them.
 
-use core::fmt;
-use core::str::FromStr;
-
 use farleaf_fabric::ProtocolPhase;
 
 use crate::fabric::world::Nanos;
@@ -66,14 +63,14 @@ pub enum FaultKind {
     },
     /// The node restarts with empty memory.
     NodeLoss,
-    /// A node of the pool other than its home is drained: its leaves are moved to the others, and
-    /// then it is stopped. No client may notice.
+    /// A node of the pool other than its main node is drained: its leaves are moved to the others,
+    /// and then it is stopped. No client may notice.
     Drain {
         /// Number of the node.
         node: u8,
     },
-    /// A node of the pool other than its home is lost with its data. Operations that need it report
-    /// that; all others continue.
+    /// A node of the pool other than its main node is lost with its data. Operations that need it
+    /// report that; all others continue.
     MemberLoss {
         /// Number of the node.
         node: u8,
@@ -132,94 +129,6 @@ pub struct Fault {
     pub when: FaultMoment,
     /// Kind of fault.
     pub mishap: FaultKind,
-}
-
-/// Profile: the kinds of faults of a run, and what it must survive.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Profile {
-    /// No faults, only the fabric's freedoms.
-    Calm,
-    /// Clients die, pause, return as zombies and lose their connections; the agent pauses. The run
-    /// must survive all of it: no acknowledged write is lost, no dead client keeps a lock or leaf,
-    /// and no client waits forever (LEAF-8, FABRIC-6). In pools of several nodes, one may be lost
-    /// with its data, and nothing else.
-    #[default]
-    Crashes,
-    /// Faults of `Crashes`, on a table that is retrained continuously, in memory that is reused at
-    /// once. Retrainers die in the middle of it, and nodes are drained. Nothing may be lost.
-    Retraining,
-    /// Faults of `Crashes`, and the node restarts empty. Its data is lost, as there are no
-    /// replicas. Every operation that notices must report it: no answer may come from empty memory.
-    NodeLoss,
-    /// Faults of `Crashes`, on tables with a tree, whose nodes are so small that they split often.
-    Trees,
-    /// Faults of `Trees`, on tables that lose most of their records and are compacted continuously;
-    /// retrainers die in the middle of it, and nodes are drained.
-    Compaction,
-    /// Faults of `Crashes`, on tables whose records the memory node holds: every operation is a
-    /// call.
-    Calls,
-    /// Faults of `Calls`, on tables whose leaves the node changes, and whose models it trains
-    /// continuously. Workers and trainers lose their connections, and other nodes of the pool are
-    /// lost.
-    Xstore,
-    /// Faults of `Crashes`, on tables of byte strings, with values inside and outside of pages.
-    Bytes,
-}
-
-impl Profile {
-    /// All profiles.
-    pub const ALL: [Self; 9] = [
-        Self::Calm,
-        Self::Crashes,
-        Self::Retraining,
-        Self::NodeLoss,
-        Self::Trees,
-        Self::Compaction,
-        Self::Calls,
-        Self::Xstore,
-        Self::Bytes,
-    ];
-
-    /// Returns the name that users write.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Calm => "calm",
-            Self::Crashes => "crashes",
-            Self::Retraining => "retraining",
-            Self::NodeLoss => "node-loss",
-            Self::Trees => "trees",
-            Self::Compaction => "compaction",
-            Self::Calls => "calls",
-            Self::Xstore => "xstore",
-            Self::Bytes => "bytes",
-        }
-    }
-}
-
-impl fmt::Display for Profile {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-/// No profile has this name.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "'{0}' is not a profile; choose from 'calm', 'crashes', 'retraining', 'node-loss', 'trees', \
-     'compaction', 'calls', 'xstore' and 'bytes'"
-)]
-pub struct UnknownProfile(pub String);
-
-impl FromStr for Profile {
-    type Err = UnknownProfile;
-
-    fn from_str(name: &str) -> Result<Self, UnknownProfile> {
-        Self::ALL
-            .into_iter()
-            .find(|profile| profile.name() == name)
-            .ok_or_else(|| UnknownProfile(name.to_owned()))
-    }
 }
 
 /// Verbs of a split that change memory: sibling, link, high, state, unlock. Loads and the return of
@@ -352,7 +261,8 @@ pub(super) fn draw_retraining_faults(random: &mut Random, client_count: usize) -
 pub(super) fn draw_node_faults(
     random: &mut Random,
     node_count: u8,
-    (client_count, is_drained): (usize, bool),
+    client_count: usize,
+    is_drained: bool,
 ) -> Vec<Fault> {
     let mut faults = Vec::new();
     if node_count == 1 {

@@ -102,7 +102,8 @@ pub(super) fn some_records(
 pub(super) fn draw_client(
     random: &mut Random,
     keys: &[u64],
-    (weights, lane_lengths): (Weights, [usize; 3]),
+    weights: Weights,
+    lane_lengths: [usize; 3],
     next_value: &mut u64,
 ) -> ClientPlan {
     let lane_count = *random.choose(&[1, 1, 1, 2, 3]);

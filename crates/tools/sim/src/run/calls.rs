@@ -62,8 +62,9 @@ async fn serve(own: &Rc<RunState>, crew: &Rc<Tasks<'static>>) {
         };
         if own.busy.get() > 0 {
             let windows = own.node.windows(endpoint.client(), false);
-            let way = (&*endpoint, &windows);
-            dispatcher.turn(way, &mut batch, &mut pile).await;
+            dispatcher
+                .turn(&*endpoint, &windows, &mut batch, &mut pile)
+                .await;
         }
         for task in pile.tasks {
             under_way_count.set(under_way_count.get() + 1);
@@ -73,7 +74,7 @@ async fn serve(own: &Rc<RunState>, crew: &Rc<Tasks<'static>>) {
             crew.spawn_after(delay, async move {
                 let worker = idle.borrow_mut().pop_back();
                 let worker = worker.expect("as many as tasks");
-                answer(&run_state, (&endpoint, &worker), task).await;
+                answer(&run_state, &endpoint, &worker, task).await;
                 idle.borrow_mut().push_back(worker);
                 count.set(count.get() - 1);
             });
@@ -107,13 +108,20 @@ async fn follow_all(run_state: &RunState, workers: &IdleWorkers) {
 
 async fn answer(
     run_state: &RunState,
-    (endpoint, worker): (&SimEndpoint, &Worker<SimSessionFactory>),
+    endpoint: &SimEndpoint,
+    worker: &Worker<SimSessionFactory>,
     task: Task,
 ) {
     let mut batch = Batch::new();
     let windows = run_state.node.windows(endpoint.client(), false);
-    let way = (endpoint, &run_state.node.layout, &windows);
-    let answered = task.answer(way, &mut batch, (run_state.node.server(), worker));
+    let answered = task.answer(
+        endpoint,
+        &run_state.node.layout,
+        &windows,
+        &mut batch,
+        run_state.node.server(),
+        worker,
+    );
     run_state.expect("a call cannot be answered", answered.await);
 }
 

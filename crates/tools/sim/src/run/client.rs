@@ -27,7 +27,8 @@ pub(super) fn start_client(
     tasks: &Rc<Tasks<'static>>,
     run_state: &Rc<RunState>,
     number: usize,
-    (endpoint, process): (SimEndpoint, SimEndpoint),
+    endpoint: SimEndpoint,
+    process: SimEndpoint,
     plan: ClientPlan,
 ) {
     let (opening, crew) = (Rc::clone(run_state), Rc::clone(tasks));
@@ -69,7 +70,7 @@ pub(super) fn start_client(
             let ends = LaneEnds(Rc::clone(&lane_count));
             let task = crew.spawn(async move {
                 let _ends = ends;
-                work(&run_state, number, &session, (lane, is_alone)).await;
+                work(&run_state, number, &session, lane, is_alone).await;
             });
             opening.run_clients.borrow_mut()[number].lanes.push(task);
         }
@@ -124,10 +125,10 @@ impl RunState {
             let actor = &self.run_clients.borrow()[number];
             (actor.client, actor.process, actor.owner)
         };
-        self.node.world.borrow_mut().fence(process);
+        self.node.world.fence(process);
         match owner {
             Some(owner) => self.node.fence(client, owner),
-            None => self.node.world.borrow_mut().fence(client),
+            None => self.node.world.fence(client),
         }
         self.leave(number);
     }
@@ -138,7 +139,8 @@ async fn work(
     run_state: &RunState,
     number: usize,
     session: &Session<SimEndpoint>,
-    (operations, is_alone): (Vec<Operation>, bool),
+    operations: Vec<Operation>,
+    is_alone: bool,
 ) {
     for operation in operations {
         let was_lost = run_state.is_lost.get();
@@ -153,7 +155,7 @@ async fn work(
             session.endpoint().reconnect();
         }
         if session.must_open(&operation) {
-            perform(run_state, number, session, (Operation::Open, was_lost)).await;
+            perform(run_state, number, session, Operation::Open, was_lost).await;
             if was_broken {
                 return;
             }
@@ -161,7 +163,7 @@ async fn work(
                 continue;
             }
         }
-        let answer = perform(run_state, number, session, (operation, was_lost)).await;
+        let answer = perform(run_state, number, session, operation, was_lost).await;
         let is_unknown = matches!(answer, Answer::Unknown(_)) && !run_state.is_lost.get();
         if was_broken || is_unknown && !session.is_broken() {
             // A session with an unknown outcome posts nothing anymore (FABRIC-6).
@@ -175,14 +177,16 @@ async fn perform(
     run_state: &RunState,
     number: usize,
     session: &Session<SimEndpoint>,
-    (operation, was_lost): (Operation, bool),
+    operation: Operation,
+    was_lost: bool,
 ) -> Answer {
     let expected = session.expected(&operation);
-    let on = (session.table_of(&operation), expected);
-    let call = run_state
-        .history
-        .borrow_mut()
-        .call(number as u32, operation.clone(), on);
+    let call = run_state.history.borrow_mut().call(
+        number as u32,
+        operation.clone(),
+        session.table_of(&operation),
+        expected,
+    );
     run_state.note(|| format!("client {number} calls {operation:x?}"));
     let broken = session.is_broken().then(|| session.is_busy());
     let answered = session.perform(&operation, expected).await;

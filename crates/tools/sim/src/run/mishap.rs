@@ -133,7 +133,7 @@ pub(super) async fn execute_fault(run_state: &Rc<RunState>, crew: &Tasks<'_>, fa
         FaultKind::Break { client } => {
             run_state.mark(client);
             let client = run_state.run_clients.borrow()[client].client;
-            world.borrow_mut().break_connection(client);
+            world.break_connection(client);
         }
         FaultKind::Cancel { client, lane } => {
             let lane = run_state.run_clients.borrow()[client]
@@ -207,17 +207,17 @@ impl RunState {
         if let Some(client) = self.node.worker_client(number) {
             self.has_broken_worker.set(true);
             self.unreported_break_count.update(|count| count + 1);
-            self.node.world.borrow_mut().break_connection(client);
+            self.node.world.break_connection(client);
         }
     }
 
-    /// Restarts the only node, or the home, with empty memory.
+    /// Restarts the only node, or the main node, with empty memory.
     fn lose_the_node(&self) {
         let actor_count = self.run_clients.borrow().len();
         (0..actor_count).for_each(|number| self.mark(number));
         self.is_lost.set(true);
         self.history.borrow_mut().lose_node();
-        self.node.world.borrow_mut().lose_node(NodeId(0));
+        self.node.world.lose_node(NodeId(0));
     }
 
     pub(super) fn mark(&self, number: usize) {

@@ -114,13 +114,13 @@ fn final_check(run_state: &RunState, plan: &Plan) -> Result<(), Box<dyn core::er
         && !run_state.has_broken_worker.get()
         && plan.table.retraining.is_none()
         && !run_state.has_lost_member.get();
-    if is_judged && let Some(left) = check::sweeping::check(&swept) {
-        run_state.report_violation(left);
+    if is_judged && let Some(violation) = check::sweeping::check(&swept) {
+        run_state.report_violation(violation);
     }
     if is_agent_spared
-        && let Some(left) = check::sweeping::check_blocks(&swept, node.holding_count())
+        && let Some(violation) = check::sweeping::check_blocks(&swept, node.holding_count())
     {
-        run_state.report_violation(left);
+        run_state.report_violation(violation);
     }
     for _ in 0..RECLAIM_COUNT {
         block_on(keeper.reclaim(), || 0)?;
@@ -146,7 +146,7 @@ fn final_check(run_state: &RunState, plan: &Plan) -> Result<(), Box<dyn core::er
     }
     node.fence(keeper.endpoint.client(), owner);
 
-    let session = open_still(node, &run_state.findings, (None, plan.strings.as_ref()))?;
+    let session = open_still(node, &run_state.findings, None, plan.strings.as_ref())?;
     let memory = Region::read(node, &session)?.ok_or("the table does not exist")?;
     for violation in memory.check() {
         run_state.report_violation(violation);
@@ -229,11 +229,7 @@ fn search_by_cache(
     if plan.table.layer != LayerKind::RfTree || !is_of_words || run_state.has_lost_member.get() {
         return Ok(());
     }
-    let session = open_still(
-        &run_state.node,
-        &run_state.findings,
-        (run_state.plant, None),
-    )?;
+    let session = open_still(&run_state.node, &run_state.findings, run_state.plant, None)?;
     let tables = memory.audit().tables.iter();
     for table in tables.filter(|table| table.entry.record.name == TABLE_NAME) {
         if let Some(violation) = check::caches::check(&session, &table.listed)? {
@@ -266,11 +262,10 @@ fn read_everything(
             continue;
         }
         let table = session.table_of(&operation);
-        let call =
-            run_state
-                .history
-                .borrow_mut()
-                .call(FINAL_CHECK, operation.clone(), (table, None));
+        let call = run_state
+            .history
+            .borrow_mut()
+            .call(FINAL_CHECK, operation.clone(), table, None);
         let answer = block_on(session.perform(&operation, None), || 0)?;
         // Searches may still lead to a lost node for leaves that an uncommitted retraining has
         // moved away from it.

@@ -162,7 +162,7 @@ fn changed(from: Option<u64>, to: Option<u64>) -> Answer {
 fn unknown_bytes(what: &str, bytes: &[u8]) -> OperationFailure {
     let head = &bytes[..bytes.len().min(24)];
     let text = format!(
-        "was told a {what} that nobody wrote: {} bytes, {}",
+        "read a {what} that nobody wrote: {} bytes, {}",
         bytes.len(),
         head.escape_ascii()
     );

@@ -21,8 +21,8 @@ use farleaf_pool::layout::ChunkIndex;
 use farleaf_sim::check::memory::Region;
 use farleaf_sim::check::{Findings, closing, drops};
 use farleaf_sim::fabric::Freedoms;
+use farleaf_sim::fabric::SharedWorld;
 use farleaf_sim::fabric::endpoint::{SimEndpoint, StillEndpoint};
-use farleaf_sim::fabric::world::World;
 use farleaf_sim::history::{Answer, Operation, TableShape};
 use farleaf_sim::node::{Node, REGION_SIZE_BYTES};
 use farleaf_sim::session::{Session, SimHost};
@@ -53,10 +53,10 @@ fn open(node: &Rc<Node>) -> Session<StillEndpoint> {
 impl Scene {
     fn new() -> Self {
         let size_words = REGION_SIZE_BYTES as usize / 8;
-        let world = World::new(&[size_words], Freedoms::CALM, Random::new(1));
+        let world = SharedWorld::new(&[size_words], Freedoms::CALM, Random::new(1));
         let node = Node::new(&world);
         let entry = node
-            .create_table((LayerKind::Learned, 61), 8, 75)
+            .create_table(LayerKind::Learned, 61, 8, 75)
             .expect("it fits");
         let session = open(&node);
         for key in 0..40 {

@@ -8,9 +8,9 @@ use farleaf_executor::block_on;
 use farleaf_fabric::conformance::{Backend, Client, MEMORY_WORD_COUNT_MIN, run_all};
 use farleaf_fabric::{Batch, Cost, Endpoint};
 use farleaf_sim::fabric::Freedoms;
+use farleaf_sim::fabric::SharedWorld;
 use farleaf_sim::fabric::endpoint::{SimEndpoint, StillEndpoint};
 use farleaf_sim::fabric::executor::{ExecutorOutcome, Tasks};
-use farleaf_sim::fabric::world::{SharedWorld, World};
 
 /// Step limit: more than any case of the suite needs.
 const STEP_COUNT_MAX: u64 = 1 << 32;
@@ -23,7 +23,7 @@ impl Simulated {
     fn new(freedoms: Freedoms, seed: u64) -> Self {
         let size = MEMORY_WORD_COUNT_MIN as usize;
         Self {
-            world: World::new(&[size], freedoms, Random::new(seed)),
+            world: SharedWorld::new(&[size], freedoms, Random::new(seed)),
         }
     }
 }
@@ -94,7 +94,7 @@ fn the_world_counts_what_endpoints_count() {
     };
     for is_refused in [false, true] {
         for seed in 0..50 {
-            let world = World::new(&[64, 64], WILD, Random::new(seed));
+            let world = SharedWorld::new(&[64, 64], WILD, Random::new(seed));
             let tasks = Tasks::new(&world);
             let endpoint = SimEndpoint::new(&world);
             let client = endpoint.client();
@@ -107,7 +107,7 @@ fn the_world_counts_what_endpoints_count() {
             assert_eq!(tasks.run(STEP_COUNT_MAX), ExecutorOutcome::Done);
             assert_eq!(world.borrow().executed(client), once(is_refused));
         }
-        let world = World::new(&[64, 64], WILD, Random::new(1));
+        let world = SharedWorld::new(&[64, 64], WILD, Random::new(1));
         let still = StillEndpoint::new(&world);
         let mut batch = Batch::new();
         post(&mut batch, is_refused);

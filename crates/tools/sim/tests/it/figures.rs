@@ -49,18 +49,18 @@ pub(crate) fn few_threads_of(text: &str) -> (Experiments, Profile) {
 /// Returns all figures of ROLEX in the smallest possible size.
 fn tiny() -> Suite {
     let (experiments, profile) = few_threads();
-    Suite::new(experiments, ("tiny", TINY), profile).expect("they fit")
+    Suite::new(experiments, "tiny", TINY, profile).expect("they fit")
 }
 
 /// Returns the files that a run of the suite writes on this many threads: names and contents.
 pub(crate) fn written(suite: &Suite, thread_count: usize) -> Vec<(String, String)> {
-    let told = AtomicU64::new(0);
+    let reported = AtomicU64::new(0);
     let progress = |units: u64| {
-        told.fetch_add(units, Ordering::Relaxed);
+        reported.fetch_add(units, Ordering::Relaxed);
     };
     let measured = suite.measure(thread_count, &progress).expect("measured");
     assert_eq!(
-        told.into_inner(),
+        reported.into_inner(),
         suite.unit_count(),
         "progress ends at 100 %"
     );
@@ -181,7 +181,7 @@ pub(crate) fn one_figure(profile: Profile) -> Suite {
         window_operation_count: 200,
         ..TINY
     };
-    Suite::new(experiments, ("tiny", size), profile).expect("they fit")
+    Suite::new(experiments, "tiny", size, profile).expect("they fit")
 }
 
 /// Promise: the number of threads changes no byte of the files.
@@ -217,7 +217,7 @@ fn a_changed_profile_is_told_from_the_papers() {
     profile.model.nic.bandwidth_gbit_per_s.value = 25.0;
     assert_eq!(profile.label(), "rolex (changed)");
     let changed = page(profile);
-    for told in [
+    for expected in [
         "from file <code>mine.toml</code>",
         "It is not the built-in profile of this name",
         "<td>nic.bandwidth_gbit_per_s</td><td>25</td><td>100</td>",
@@ -226,7 +226,7 @@ fn a_changed_profile_is_told_from_the_papers() {
         "Not the paper's testbed.",
         "The paper, on another testbed",
     ] {
-        assert!(changed.contains(told), "{told}");
+        assert!(changed.contains(expected), "{expected}");
     }
     let as_it_is = page(load_profile("rolex").expect("embedded"));
     assert!(as_it_is.contains("All are within 15 % of what is published"));
@@ -244,7 +244,7 @@ fn a_changed_profile_is_told_from_the_papers() {
 #[test]
 fn too_many_threads_are_refused() {
     let refused = |experiments: Experiments, profile: Profile| {
-        let refused = Suite::new(experiments, ("tiny", TINY), profile);
+        let refused = Suite::new(experiments, "tiny", TINY, profile);
         refused.expect_err("refused")
     };
     let (mut experiments, profile) = few_threads();
@@ -278,7 +278,7 @@ fn table_1_shows_keys_a_model() {
     let (mut experiments, profile) = few_threads();
     let is_still = |id: &str| ["figure-12", "table-1"].contains(&id);
     experiments.figure.retain(|figure| is_still(&figure.id));
-    let suite = Suite::new(experiments, ("tiny", TINY), profile).expect("they fit");
+    let suite = Suite::new(experiments, "tiny", TINY, profile).expect("they fit");
     let files = written(&suite, 2);
     let text = |name: &str| {
         let file = files.iter().find(|(it, _)| it == name);
@@ -291,12 +291,12 @@ fn table_1_shows_keys_a_model() {
     assert!(has_label("figure-12-fill-75-error-16.svg", "bytes a key"));
     assert_eq!(text("table-1.csv").matches(",fill_percent,75,").count(), 4);
     let page = text("index.html");
-    for told in [
+    for expected in [
         "(fill 50 %, error 16), ",
         "(fill 100 %, error 32)</td>",
         "4,000 records",
     ] {
-        assert!(page.contains(told), "{told}");
+        assert!(page.contains(expected), "{expected}");
     }
 }
 
@@ -310,7 +310,7 @@ fn the_timeline_is_with_retraining_and_without() {
         experiments.retraining = retraining;
         let plan = &mut experiments.defaults;
         plan.retrain_tick_us.value = 20;
-        let suite = Suite::new(experiments, ("tiny", TINY), profile).expect("they fit");
+        let suite = Suite::new(experiments, "tiny", TINY, profile).expect("they fit");
         let files = written(&suite, 2);
         let text = |name: &str| {
             let file = files.iter().find(|(it, _)| it == name);
@@ -331,7 +331,7 @@ fn the_timeline_is_with_retraining_and_without() {
             let window: u64 = cells[column("window")].parse().expect("a number");
             assert!(at_ms >= before_ms || window == 0, "{line}");
             before_ms = at_ms;
-            let is_on: bool = cells[column("retraining")].parse().expect("told");
+            let is_on: bool = cells[column("retraining")].parse().expect("a boolean");
             let leaves = cells[column("retrained_leaf_count")];
             assert_eq!(leaves.is_empty(), !is_on, "{line}");
             retrained_count += leaves.parse().unwrap_or(0);
@@ -366,8 +366,9 @@ fn bad_files_of_keys_are_told_at_once() {
         let text = ROLEX_EXPERIMENTS.replacen(from, to, 1);
         let read = Experiments::parse(&text, "mine.toml").expect("sound");
         let read = read.in_folder(place.path());
-        let size = ("quick", read.size.quick);
-        let refused = Suite::new(read, size, load_profile("rolex").expect("embedded"));
+        let quick = read.size.quick;
+        let profile = load_profile("rolex").expect("embedded");
+        let refused = Suite::new(read, "quick", quick, profile);
         let error = refused.expect_err("refused").to_string();
         assert!(
             error.starts_with(&format!("mine.toml: {key} = 'keys:")),

@@ -7,9 +7,9 @@ use farleaf_base::random::Random;
 use farleaf_base::{NodeId, WordAddr};
 use farleaf_fabric::{Batch, BatchErrorKind, Endpoint};
 use farleaf_sim::fabric::Freedoms;
+use farleaf_sim::fabric::SharedWorld;
 use farleaf_sim::fabric::endpoint::SimEndpoint;
 use farleaf_sim::fabric::executor::{ExecutorOutcome, Tasks, sleep};
-use farleaf_sim::fabric::world::{SharedWorld, World};
 
 const WORD_COUNT: usize = 8;
 const STEP_COUNT_MAX: u64 = 1 << 20;
@@ -32,7 +32,7 @@ fn at(index: u64) -> WordAddr {
 }
 
 fn world(seed: u64) -> SharedWorld {
-    World::new(&[64], wild(), Random::new(seed))
+    SharedWorld::new(&[64], wild(), Random::new(seed))
 }
 
 /// Runs a program per seed and collects what it saw.
@@ -141,7 +141,7 @@ fn a_fence_cuts_a_batch_anywhere_and_for_good() {
         tasks.spawn(async move {
             let pause = world.borrow_mut().random().below(3_000);
             sleep(&world, pause).await;
-            world.borrow_mut().fence(client);
+            world.fence(client);
             let then = world.borrow().words(at(0), 10).to_vec();
             sleep(&world, 100_000).await;
             assert_eq!(world.borrow().words(at(0), 10), then, "FABRIC-6");
@@ -201,7 +201,7 @@ fn a_seed_is_a_run() {
 fn writes_to_two_nodes_take_effect_in_any_order() {
     let mut seen = std::collections::BTreeSet::new();
     for seed in 0..300 {
-        let world = World::new(&[64, 64], wild(), Random::new(seed));
+        let world = SharedWorld::new(&[64, 64], wild(), Random::new(seed));
         let tasks = Tasks::new(&world);
         let (writer, places) = (
             SimEndpoint::new(&world),
@@ -216,16 +216,14 @@ fn writes_to_two_nodes_take_effect_in_any_order() {
             let is_whole = writer.execute(&mut batch).await.is_ok();
             assert!(is_whole || seed % 2 == 0, "nobody cut it off");
         });
-        let shared = Rc::clone(&world);
+        let shared = SharedWorld::clone(&world);
         tasks.spawn(async move {
             sleep(&shared, seed * 4).await;
             if seed % 2 == 0 {
-                shared
-                    .borrow_mut()
-                    .break_connection(farleaf_sim::fabric::world::ClientId(0));
+                shared.break_connection(farleaf_sim::fabric::world::ClientId(0));
             }
         });
-        let looker = Rc::clone(&world);
+        let looker = SharedWorld::clone(&world);
         let sights: Rc<RefCell<Vec<[u64; 2]>>> = Rc::default();
         let noted = Rc::clone(&sights);
         tasks.spawn(async move {

@@ -12,9 +12,10 @@ use farleaf_fabric::{Batch, Endpoint};
 use farleaf_index::LayerKind;
 use farleaf_sim::experiment::plan::{RetrainPlan, WorkPlan, mixed};
 use farleaf_sim::experiment::run::{Measurement, Retraining, run};
+use farleaf_sim::fabric::SharedWorld;
 use farleaf_sim::fabric::endpoint::SimEndpoint;
 use farleaf_sim::fabric::executor::{ExecutorOutcome, Tasks};
-use farleaf_sim::fabric::world::{Nanos, World};
+use farleaf_sim::fabric::world::Nanos;
 use farleaf_sim::nic::model::NetworkModel;
 use farleaf_sim::nic::network::Network;
 
@@ -149,19 +150,19 @@ fn following_is_no_part_of_an_operation() {
 /// Returns the time of a READ of a memory node's own word.
 fn own_read_ns(model: &NetworkModel, trained_record_count: u64) -> Nanos {
     let memories = vec![vec![0; 64]; model.memory.node_count.value as usize];
-    let world = World::modelled(memories, Network::new(model), Random::new(1));
+    let world = SharedWorld::with_machines(memories, Network::new(model), Random::new(1));
     let own = SimEndpoint::new(&world);
-    world.borrow_mut().place_at_memory(own.client(), 1);
+    world.modelled().machines.place_at_memory(own.client(), 1);
     let took = Rc::new(Cell::new(0));
     let tasks = Tasks::new(&world);
-    let (noted, clock) = (Rc::clone(&took), Rc::clone(&world));
+    let (noted, clock) = (Rc::clone(&took), SharedWorld::clone(&world));
     tasks.spawn(async move {
-        let begun = clock.borrow().now();
+        let started_at = clock.borrow().now();
         own.note_training(1, trained_record_count);
         let mut batch = Batch::new();
         batch.read(WordAddr::new(NodeId(1), 0), 1);
         own.execute(&mut batch).await.expect("inside");
-        noted.set(clock.borrow().now() - begun);
+        noted.set(clock.borrow().now() - started_at);
     });
     assert_eq!(tasks.run(u64::MAX), ExecutorOutcome::Done);
     took.get()

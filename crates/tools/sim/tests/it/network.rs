@@ -259,19 +259,19 @@ fn tables_that_do_not_fit_are_refused() {
     let model = profile("rolex");
     let image = image(&model, LayerKind::Learned, 2);
     let reads = mixed(1.0, 0.0, 0.0);
-    let told = |work: &WorkPlan, model: &NetworkModel| {
+    let refusal = |work: &WorkPlan, model: &NetworkModel| {
         let error = run(&image, work, model).expect_err("refused");
         error.to_string()
     };
     for memory_count in [1.0, 2.0, 4.0] {
         let mut other = model.clone();
         other.memory.node_count.value = memory_count;
-        let error = told(&work(reads, 2), &other);
+        let error = refusal(&work(reads, 2), &other);
         let expected =
             format!("loaded for 3 memory nodes and the run needs {memory_count}; load them again");
         assert!(error.contains(&expected), "{error}");
     }
-    let error = told(&work(reads, 3), &model);
+    let error = refusal(&work(reads, 3), &model);
     assert!(
         error.contains("for 6 client threads and the run needs 9"),
         "{error}"
@@ -279,16 +279,16 @@ fn tables_that_do_not_fit_are_refused() {
     let mut none = work(reads, 2);
     none.in_flight_count = 0;
     assert_eq!(
-        told(&none, &model),
+        refusal(&none, &model),
         "in_flight_count = 0: must be from 1 to 4096"
     );
     assert_eq!(
-        told(&work(reads, 257), &model),
+        refusal(&work(reads, 257), &model),
         "threads_per_node = 257: must be from 1 to 256"
     );
     let mut none = work(reads, 2);
     none.window_counts.clear();
-    assert!(told(&none, &model).starts_with("windows = 0: "));
+    assert!(refusal(&none, &model).starts_with("windows = 0: "));
     for (node_count, thread_count, expected) in [
         (0, 1, "memory nodes = 0: must be from 1 to 256"),
         (300, 1, "memory nodes = 300: must be from 1 to 256"),
@@ -321,10 +321,10 @@ fn metadata_is_divided_by_the_keys_that_are_there() {
 /// Promise: the self-check reports each finished probe.
 #[test]
 fn the_self_check_tells_how_far_it_is() {
-    let told = Cell::new(0);
-    let check = self_check(&profile("rolex"), &|| told.set(told.get() + 1));
+    let reported = Cell::new(0);
+    let check = self_check(&profile("rolex"), &|| reported.set(reported.get() + 1));
     assert_eq!(
-        (told.get(), check.results.len()),
+        (reported.get(), check.results.len()),
         (PROBE_COUNT, PROBE_COUNT)
     );
 }

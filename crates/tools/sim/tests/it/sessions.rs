@@ -20,8 +20,8 @@ use farleaf_pool::ChunkIndex;
 use farleaf_pool::chunk::{CHUNK_ENTRY_SIZE_WORDS, ChunkEntry, ChunkPurpose};
 use farleaf_sim::check::{Findings, closing, sweeping};
 use farleaf_sim::fabric::Freedoms;
+use farleaf_sim::fabric::SharedWorld;
 use farleaf_sim::fabric::endpoint::StillEndpoint;
-use farleaf_sim::fabric::world::World;
 use farleaf_sim::node::{Node, REGION_SIZE_BYTES};
 use farleaf_sim::session::SimHost;
 
@@ -151,7 +151,11 @@ impl Client {
 
 fn node() -> Rc<Node> {
     let size_words = REGION_SIZE_BYTES as usize / 8;
-    Node::new(&World::new(&[size_words], Freedoms::CALM, Random::new(1)))
+    Node::new(&SharedWorld::new(
+        &[size_words],
+        Freedoms::CALM,
+        Random::new(1),
+    ))
 }
 
 /// Returns the node's agent, which the test runs step by step.
@@ -366,7 +370,7 @@ fn closing_is_refused_while_an_operation_is_under_way() {
 #[test]
 fn a_node_that_restarted_knows_no_session() {
     let (node, _maker, client) = scene();
-    node.world.borrow_mut().lose_node(NodeId(0));
+    node.world.lose_node(NodeId(0));
     let session = &client.session;
     let options = TableOptions::default();
     let errors = [

@@ -10,9 +10,10 @@ use farleaf_fabric::{Batch, Endpoint};
 use farleaf_index::LayerKind;
 use farleaf_sim::experiment::plan::mixed;
 use farleaf_sim::experiment::run::{Measurement, run};
+use farleaf_sim::fabric::SharedWorld;
 use farleaf_sim::fabric::endpoint::{SimEndpoint, StillEndpoint};
 use farleaf_sim::fabric::executor::{ExecutorOutcome, Tasks, sleep};
-use farleaf_sim::fabric::world::{Nanos, SharedWorld, World};
+use farleaf_sim::fabric::world::Nanos;
 use farleaf_sim::nic::model::NetworkModel;
 use farleaf_sim::nic::network::Network;
 
@@ -24,7 +25,7 @@ fn at(index: u64) -> WordAddr {
 
 fn world(model: &NetworkModel) -> SharedWorld {
     let memories = vec![vec![0; 4096]; model.memory.node_count.value as usize];
-    World::modelled(memories, Network::new(model), Random::new(1))
+    SharedWorld::with_machines(memories, Network::new(model), Random::new(1))
 }
 
 /// Returns a word as it is now; no time passes.
@@ -111,8 +112,9 @@ fn verbs_of_a_batch_take_effect_as_posted() {
     for client in 0..40_u64 {
         let endpoint = SimEndpoint::new(&world);
         world
-            .borrow_mut()
-            .place_client(endpoint.client(), client as usize, 0);
+            .modelled()
+            .machines
+            .place(endpoint.client(), client as usize, 0);
         let batch_count = Rc::clone(&batch_count);
         tasks.spawn(async move {
             // Three words of its own, and one contended word.
@@ -169,8 +171,9 @@ fn atomic_rate(model: &NetworkModel, words: &[u64]) -> f64 {
     for client in 0..CLIENT_COUNT {
         let endpoint = SimEndpoint::new(&world);
         world
-            .borrow_mut()
-            .place_client(endpoint.client(), client, client);
+            .modelled()
+            .machines
+            .place(endpoint.client(), client, client);
         let word = words[client % words.len()];
         tasks.spawn(async move {
             let mut batch = Batch::new();
@@ -259,15 +262,15 @@ fn a_verb_to_the_own_machine_goes_over_no_link() {
     let took = |machine: usize, model: &NetworkModel| {
         let world = world(model);
         let client = SimEndpoint::new(&world);
-        world.borrow_mut().place_client(client.client(), machine, 3);
+        world.modelled().machines.place(client.client(), machine, 3);
         let tasks = Tasks::new(&world);
         let took = Cell::new(0);
         tasks.spawn(async {
-            let begun = world.borrow().now();
+            let started_at = world.borrow().now();
             let mut batch = Batch::new();
             batch.read(at(0), 36);
             client.execute(&mut batch).await.expect("inside");
-            took.set(world.borrow().now() - begun);
+            took.set(world.borrow().now() - started_at);
         });
         assert_eq!(tasks.run(u64::MAX), ExecutorOutcome::Done);
         drop(tasks);

@@ -17,7 +17,7 @@ use crate::xstore_figures::testbed;
 
 /// Returns a plan in which a table of full leaves grows by this many inserts, half of all
 /// operations, in windows.
-fn growing(model: &NetworkModel, (insert_count, train_threads): (u64, usize)) -> Vec<Measurement> {
+fn growing(model: &NetworkModel, insert_count: u64, train_threads: usize) -> Vec<Measurement> {
     let window = insert_count * 2 / 4;
     let work = WorkPlan {
         workload: mixed(0.5, 0.0, 0.5),
@@ -69,7 +69,7 @@ fn training_takes_its_time() {
     for core_count in [24.0, 2.0] {
         let mut model = testbed(2.0, 2.0, core_count);
         model.memory.retrain_ns_per_key.value = 500.0;
-        let windows = growing(&model, (40_000, 2));
+        let windows = growing(&model, 40_000, 2);
         let trained = all(&windows);
         let time_ns = duration_ns(&windows) as f64 * 2.0;
         let taken_ns = trained.leaf_count as f64 * 500.0;
@@ -85,8 +85,8 @@ fn training_takes_its_time() {
 fn models_come_when_they_are_trained() {
     let mut model = testbed(2.0, 2.0, 24.0);
     model.memory.retrain_ns_per_key.value = 1e6;
-    let slow = growing(&model, (40_000, 1));
-    let never = growing(&model, (40_000, 0));
+    let slow = growing(&model, 40_000, 1);
+    let never = growing(&model, 40_000, 0);
     assert_eq!(all(&never).done_count, 0);
     // A sub-model of about 64 leaves takes 64 ms, and the run about 20 ms.
     assert!(duration_ns(&slow) < 60_000_000, "{}", duration_ns(&slow));
@@ -101,7 +101,7 @@ fn models_come_when_they_are_trained() {
 fn threads_train_side_by_side() {
     let mut model = testbed(4.0, 4.0, 24.0);
     model.memory.retrain_ns_per_key.value = 400.0;
-    let [none, one, two] = [0, 1, 2].map(|count| growing(&model, (4_000, count)));
+    let [none, one, two] = [0, 1, 2].map(|count| growing(&model, 4_000, count));
     let rate = |of: &[Measurement]| all(of).leaf_count as f64 / duration_ns(of) as f64;
     let ratio = rate(&two) / rate(&one);
     assert!((1.7..2.1).contains(&ratio), "{ratio}");
@@ -117,7 +117,7 @@ fn threads_train_side_by_side() {
 #[test]
 fn training_is_deterministic() {
     let model = testbed(2.0, 2.0, 4.0);
-    assert_eq!(growing(&model, (2_000, 2)), growing(&model, (2_000, 2)));
+    assert_eq!(growing(&model, 2_000, 2), growing(&model, 2_000, 2));
 }
 
 /// Promise: a figure of servers runs on the stated number of servers, each with its own cores and
@@ -136,7 +136,7 @@ fn servers_are_those_of_the_figure() {
         warm_up_operation_count: 500,
         window_operation_count: 3_000,
     };
-    let suite = Suite::new(experiments, ("tiny", size), profile).expect("they fit");
+    let suite = Suite::new(experiments, "tiny", size, profile).expect("they fit");
     let files = written(&suite, 2);
     let csv = files.iter().find(|(name, _)| name == "figure-13b.csv");
     let mut lines = csv.expect("a file").1.lines();
@@ -169,7 +169,7 @@ fn servers_are_those_of_the_figure() {
 /// Promise: invalid figures are refused with the figure and the key.
 #[test]
 fn what_is_wrong_with_servers_and_training_is_named() {
-    for (from, to, told) in [
+    for (from, to, expected) in [
         (
             "{ node_count = 3, nics_per_node = 2 },",
             "{ node_count = 65, nics_per_node = 2 },",
@@ -210,15 +210,15 @@ fn what_is_wrong_with_servers_and_training_is_named() {
         assert!(XSTORE_EXPERIMENTS.contains(from), "nothing to replace");
         let text = XSTORE_EXPERIMENTS.replacen(from, to, 1);
         let error = Experiments::parse(&text, "mine.toml").expect_err("refused");
-        assert!(error.to_string().contains(told), "{error}");
+        assert!(error.to_string().contains(expected), "{error}");
     }
     let (mut experiments, _) = few_threads_of(XSTORE_EXPERIMENTS);
     experiments
         .figure
         .retain(|figure| figure.id == "figure-13b");
-    let size = ("quick", experiments.size.quick);
     let profile = load_profile("rf-tree").expect("embedded");
-    let refused = Suite::new(experiments, size, profile).expect_err("shared machines");
+    let quick = experiments.size.quick;
+    let refused = Suite::new(experiments, "quick", quick, profile).expect_err("shared machines");
     assert!(
         matches!(refused, SuiteError::SharedServers { .. }),
         "{refused}"

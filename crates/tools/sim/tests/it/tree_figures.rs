@@ -20,8 +20,8 @@ fn trees_stand_where_the_paper_compares_with_them() {
     }
     let page = text("index.html");
     for over in ["fg", "sherman"] {
-        let told = format!("rolex over {over}: ");
-        assert_eq!(page.matches(&told).count(), 3, "A, D and E over {over}");
+        let expected = format!("rolex over {over}: ");
+        assert_eq!(page.matches(&expected).count(), 3, "A, D and E over {over}");
     }
     assert_eq!(page.matches("rolex over xstore: ").count(), 2, "A and D");
     assert_eq!(page.matches("rolex over rpc: ").count(), 1, "A");
@@ -59,11 +59,11 @@ fn the_figures_of_rf_tree_are_drawn() {
             workloads.truncate(2);
         }
     }
-    let suite = Suite::new(experiments, ("tiny", TINY), profile).expect("they fit");
+    let suite = Suite::new(experiments, "tiny", TINY, profile).expect("they fit");
     let files = written(&suite, 2);
     let text = |name: &str| &files.iter().find(|(it, _)| it == name).expect("a file").1;
     let page = text("index.html");
-    for told in [
+    for expected in [
         "rf-tree over sherman: ",
         "sherman over rf-tree: ",
         "rf-tree over fg: ",
@@ -71,7 +71,7 @@ fn the_figures_of_rf_tree_are_drawn() {
         "Checksums, percent of an operation",
         "waiting in queues: ",
     ] {
-        assert!(page.contains(told), "{told}");
+        assert!(page.contains(expected), "{expected}");
     }
     assert!(!page.contains("Not the paper's testbed."));
     let unused = page.matches("(unused: no run depends on it)").count();

@@ -26,8 +26,10 @@ pub(crate) fn testbed(node_count: f64, thread_count: f64, core_count: f64) -> Ne
 /// Runs a window of a workload over such a testbed.
 pub(crate) fn window(
     model: &NetworkModel,
-    (layer, letter): (LayerKind, WorkloadLetter),
-    (fill_percent, models): (u8, ModelPlan),
+    layer: LayerKind,
+    letter: WorkloadLetter,
+    fill_percent: u8,
+    models: ModelPlan,
 ) -> Measurement {
     let threads_per_node = model.compute.threads_per_node.value as usize;
     let work = WorkPlan {
@@ -64,9 +66,20 @@ pub(crate) fn window(
 fn calls_take_cores_of_the_server() {
     let model = testbed(4.0, 4.0, 4.0);
     let per_core_per_s = 1e9 / model.memory.call_ns.value;
-    let of = (50, ModelPlan::default());
-    let rpc = window(&model, (LayerKind::Rpc, WorkloadLetter::C), of);
-    let xstore = window(&model, (LayerKind::Xstore, WorkloadLetter::A), of);
+    let rpc = window(
+        &model,
+        LayerKind::Rpc,
+        WorkloadLetter::C,
+        50,
+        ModelPlan::default(),
+    );
+    let xstore = window(
+        &model,
+        LayerKind::Xstore,
+        WorkloadLetter::A,
+        50,
+        ModelPlan::default(),
+    );
     for (what, found, expected) in [
         ("rpc", rpc.operations_per_s, 4.0 * per_core_per_s),
         (
@@ -90,12 +103,25 @@ fn calls_take_cores_of_the_server() {
 #[test]
 fn scanned_records_take_cores_of_the_server() {
     let mut model = testbed(4.0, 4.0, 4.0);
-    let of = (50, ModelPlan::default());
-    let gets = |model: &NetworkModel| window(model, (LayerKind::Rpc, WorkloadLetter::C), of);
+    let gets = |model: &NetworkModel| {
+        window(
+            model,
+            LayerKind::Rpc,
+            WorkloadLetter::C,
+            50,
+            ModelPlan::default(),
+        )
+    };
     let few = gets(&model);
     model.memory.call_record_ns.value = 200.0;
     assert_eq!(gets(&model), few);
-    let scans = window(&model, (LayerKind::Rpc, WorkloadLetter::E), of);
+    let scans = window(
+        &model,
+        LayerKind::Rpc,
+        WorkloadLetter::E,
+        50,
+        ModelPlan::default(),
+    );
     // 95 % are scans of 50.5 records on average.
     let call_ns = model.memory.call_ns.value + 0.95 * 49.5 * 200.0;
     let ratio = scans.operations_per_s / (4.0 * 1e9 / call_ns);
@@ -109,8 +135,13 @@ fn replies_leave_by_the_nic_of_the_request() {
     let mut model = testbed(4.0, 1.0, 24.0);
     // Only links limit the rate.
     model.nic.bandwidth_gbit_per_s.value = 0.5;
-    let of = (50, ModelPlan::default());
-    let found = window(&model, (LayerKind::Rpc, WorkloadLetter::C), of);
+    let found = window(
+        &model,
+        LayerKind::Rpc,
+        WorkloadLetter::C,
+        50,
+        ModelPlan::default(),
+    );
     let (sent, received) = (
         found.utilisation.memory_transmit,
         found.utilisation.memory_receive,
@@ -124,8 +155,13 @@ fn replies_leave_by_the_nic_of_the_request() {
 fn nothing_falls_back_on_several_servers() {
     let mut model = testbed(2.0, 2.0, 24.0);
     model.memory.node_count.value = 3.0;
-    let of = (LayerKind::Xstore, WorkloadLetter::C);
-    let found = window(&model, of, (50, ModelPlan::default()));
+    let found = window(
+        &model,
+        LayerKind::Xstore,
+        WorkloadLetter::C,
+        50,
+        ModelPlan::default(),
+    );
     assert_eq!(found.fallback_count, 0);
     let read = &found.kinds[&OperationKind::Read];
     assert!(read.far_costs().leaves_read_mean < 1.01, "{read:?}");
@@ -136,7 +172,7 @@ fn nothing_falls_back_on_several_servers() {
 #[test]
 fn models_are_used_as_planned() {
     let model = testbed(2.0, 2.0, 24.0);
-    let mut kept = Vec::new();
+    let mut retained = Vec::new();
     for (cache, trips) in [
         (ModelCache::All, 1.0),
         (ModelCache::Models, 2.0),
@@ -146,18 +182,17 @@ fn models_are_used_as_planned() {
             cache,
             ..ModelPlan::default()
         };
-        let of = (LayerKind::Xstore, WorkloadLetter::C);
-        let found = window(&model, of, (50, models));
+        let found = window(&model, LayerKind::Xstore, WorkloadLetter::C, 50, models);
         let read = &found.kinds[&OperationKind::Read];
         assert!(
             (read.far_costs().round_trips_mean - trips).abs() < 0.01,
             "{cache}"
         );
-        kept.push(found.metadata_bytes_per_key);
+        retained.push(found.metadata_bytes_per_key);
     }
     assert!(
-        kept[0] > 1.0 && kept[0] > 4.0 * kept[1] && kept[1] > kept[2],
-        "{kept:?}"
+        retained[0] > 1.0 && retained[0] > 4.0 * retained[1] && retained[1] > retained[2],
+        "{retained:?}"
     );
     // Leaves are full, so every insert splits one; the training takes almost forever.
     let mut slow = model;
@@ -167,8 +202,7 @@ fn models_are_used_as_planned() {
             is_speculative,
             ..ModelPlan::default()
         };
-        let of = (LayerKind::Xstore, WorkloadLetter::D);
-        window(&slow, of, (100, models)).fallback_count
+        window(&slow, LayerKind::Xstore, WorkloadLetter::D, 100, models).fallback_count
     });
     assert!(fallbacks[1] > 50, "{fallbacks:?}");
     assert!(fallbacks[0] * 2 < fallbacks[1], "{fallbacks:?}");
@@ -185,11 +219,11 @@ fn the_figures_of_xstore_are_drawn() {
             *window_count = 2;
         }
     }
-    let suite = Suite::new(experiments, ("tiny", TINY), profile).expect("they fit");
+    let suite = Suite::new(experiments, "tiny", TINY, profile).expect("they fit");
     let files = written(&suite, 2);
     let text = |name: &str| &files.iter().find(|(it, _)| it == name).expect("a file").1;
     let page = text("index.html");
-    for told in [
+    for expected in [
         "xstore over rpc: ",
         "xstore over sherman: ",
         "learned over xstore: ",
@@ -199,7 +233,7 @@ fn the_figures_of_xstore_are_drawn() {
         "train_thread_count",
         "Not the paper's testbed.",
     ] {
-        assert!(page.contains(told), "{told}");
+        assert!(page.contains(expected), "{expected}");
     }
     assert!(!page.contains(": not measured"), "every number has ours");
     assert!(text("figure-13b.csv").contains(",memory_nic_count,6,"));

@@ -32,7 +32,7 @@ impl TableCheck<'_> {
             let start = self.keeper.layout.chunk_start(index);
             match chunk.purpose {
                 Some(ChunkPurpose::Blocks { class }) => match SizeClass::from_number(class) {
-                    Some(class) => self.account_for_pieces((start, class), chunk, &mut due)?,
+                    Some(class) => self.account_for_pieces(start, class, chunk, &mut due)?,
                     None => self.report_violation(
                         "leaks",
                         format!("chunk {index:?} has the invalid size class {class}"),
@@ -99,7 +99,8 @@ impl TableCheck<'_> {
 
     fn account_for_pieces(
         &mut self,
-        (start, class): (RemoteAddr, SizeClass),
+        start: RemoteAddr,
+        class: SizeClass,
         chunk: &ChunkEntry,
         due: &mut PendingReferences,
     ) -> Result<(), BatchError> {

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use farleaf_base::RemoteAddr;
-use farleaf_byte_index::load::page_shape;
 use farleaf_executor::block_on;
 use farleaf_fabric::{Batch, BatchError};
+use farleaf_index::strings::load::page_shape;
 use farleaf_leaf::blobs::{CopyOutcome, FatPointer};
 use farleaf_leaf::strings::{Fence, Outside, PageImage, Reference, Unread};
 use farleaf_pool::allocation::ChunkTable;
@@ -28,9 +28,9 @@ impl TableCheck<'_> {
     pub(super) fn walk(&mut self, entry: &CatalogEntry) -> Result<Chain, BatchError> {
         let mut chain = Chain::default();
         let (mut addr, mut due) = (entry.record.first_leaf.place(), Fence::START);
-        let mut met = BTreeSet::new();
+        let mut visited = BTreeSet::new();
         loop {
-            if addr.is_null() || !met.insert(addr) {
+            if addr.is_null() || !visited.insert(addr) {
                 self.report_violation(
                     "tiling",
                     format!("the chain of pages ends at {addr}, before {due:?}"),
@@ -63,7 +63,7 @@ impl TableCheck<'_> {
                 );
                 self.report_violation("tiling", how);
             }
-            if !is_sound(image, (&low, &high), &outside).expect(read) {
+            if !is_sound(image, &low, &high, &outside).expect(read) {
                 let how = format!("page {addr} has duplicate keys or keys outside its fences");
                 self.report_violation("tiling", how);
             }
@@ -98,9 +98,14 @@ impl TableCheck<'_> {
     fn string(&self, reference: Reference) -> Option<(FatPointer, Vec<u8>)> {
         let pointer = FatPointer::from_word(reference.pointer.word())?;
         let (mut batch, mut string) = (Batch::new(), Vec::new());
-        let sum = (reference.size_bytes, reference.checksum);
         let blocks = self.blocks();
-        let read = blocks.read(&mut batch, pointer, sum, &mut string);
+        let read = blocks.read(
+            &mut batch,
+            pointer,
+            reference.size_bytes,
+            reference.checksum,
+            &mut string,
+        );
         let is_whole = block_on(read, || 0).ok()? == CopyOutcome::Whole;
         is_whole.then_some((pointer, string))
     }
@@ -143,7 +148,8 @@ impl TableCheck<'_> {
 /// Returns whether a page's keys ascend, are distinct, and lie between its fences.
 fn is_sound(
     image: PageImage<'_>,
-    (low, high): (&Fence, &Fence),
+    low: &Fence,
+    high: &Fence,
     outside: &Outside,
 ) -> Result<bool, Unread> {
     let slots = image.sorted_slots(outside)?.into_iter();

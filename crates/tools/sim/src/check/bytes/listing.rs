@@ -1,10 +1,10 @@
 //! Checks the listing of a table's pages.
 
 use farleaf_base::RemoteAddr;
-use farleaf_byte_index::rf_tree::{ListedPage, counts, listing_of};
-use farleaf_byte_index::snapshot::read_directory;
 use farleaf_executor::block_on;
 use farleaf_fabric::BatchError;
+use farleaf_index::strings::rf_tree::{ListedPage, counts, listing_of};
+use farleaf_index::strings::snapshot::read_directory;
 use farleaf_leaf::strings::{PageImage, Value};
 use farleaf_pool::catalog::{CatalogEntry, EntryState};
 

@@ -1,10 +1,7 @@
 //! Clients: which are connected or fenced (FABRIC-5, FABRIC-6), and what was executed for each
 //! (FABRIC-9).
 
-use std::collections::BTreeSet;
-
-use farleaf_base::{NodeId, WORD_SIZE_BYTES};
-use farleaf_fabric::{Cost, ProtocolPhase, Verb, VerbKind};
+use farleaf_fabric::{Cost, ProtocolPhase};
 
 use super::{ClientId, World};
 
@@ -94,75 +91,25 @@ impl World {
         self.executed[client.0 as usize]
     }
 
-    /// Returns the number of batches of a client that are not complete, whether or not a task waits
-    /// for them.
-    pub fn in_flight_count(&self, client: ClientId) -> usize {
-        let flights = self.flights.values();
-        let own = flights.filter(|flight| flight.client == client && !flight.is_complete);
-        own.count()
-    }
-
     pub(in crate::fabric) fn count_verbs(&mut self, client: ClientId, verb_count: u64) {
         self.executed[client.0 as usize].verbs += verb_count;
     }
 
-    /// Fences a client: none of its verbs takes effect after this (FABRIC-6).
-    pub fn fence(&mut self, client: ClientId) {
-        self.disconnect(client, ClientLife::Fenced);
+    /// Returns the number of clients so far.
+    pub(in crate::fabric) fn client_count(&self) -> u32 {
+        self.clients.len() as u32
     }
 
-    /// Breaks a client's connection: the outcome of batches in flight is unknown, and later batches
-    /// fail.
-    pub fn break_connection(&mut self, client: ClientId) {
-        self.disconnect(client, ClientLife::Broken);
-    }
-
-    /// Restarts a node with empty memory, after all connections have broken.
-    pub fn lose_node(&mut self, node: NodeId) {
-        for client in 0..self.clients.len() as u32 {
-            self.break_connection(ClientId(client));
-        }
-        self.nodes[usize::from(node.0)].fill(0);
-    }
-
-    fn disconnect(&mut self, client: ClientId, life: ClientLife) {
+    /// Changes the state of a client's connection, unless the client is fenced; returns whether its
+    /// batches in flight are to be cut.
+    pub(in crate::fabric) fn disconnect(&mut self, client: ClientId, life: ClientLife) -> bool {
         if self.clients[client.0 as usize] == ClientLife::Fenced {
-            return;
+            return false;
         }
         self.clients[client.0 as usize] = life;
         self.release_watchers(client);
         self.locks.forget(client);
         self.note(|| format!("client {} is {life:?}", client.0));
-        let flying = self.flights.iter();
-        let flying = flying.filter(|(_, flight)| flight.client == client && !flight.is_complete);
-        let flying: Vec<u64> = flying.map(|(batch, _)| *batch).collect();
-        for batch in flying {
-            self.cut(batch);
-        }
-    }
-}
-
-/// Returns what an endpoint counts for a batch of which this many verbs were executed (FABRIC-9).
-pub(in crate::fabric) fn cost_of(verbs: &[Verb], executed_count: usize) -> Cost {
-    let nodes: BTreeSet<NodeId> = verbs.iter().map(|verb| verb.addr.node()).collect();
-    let mut cost = Cost {
-        round_trips: 1,
-        doorbells: nodes.len() as u64,
-        verbs: verbs.len() as u64,
-        ..Cost::default()
-    };
-    for verb in &verbs[..executed_count] {
-        count_effect(&mut cost, verb.kind, verb.word_count as usize);
-    }
-    cost
-}
-
-/// Counts words of a verb that have taken effect (FABRIC-9). An atomic has only one.
-pub(super) fn count_effect(executed: &mut Cost, kind: VerbKind, word_count: usize) {
-    let bytes = word_count as u64 * WORD_SIZE_BYTES;
-    match kind {
-        VerbKind::Read => executed.bytes_read += bytes,
-        VerbKind::Write => executed.bytes_written += bytes,
-        VerbKind::CompareSwap | VerbKind::FetchAdd => executed.atomics += 1,
+        true
     }
 }

@@ -36,7 +36,7 @@ pub struct LockHolding {
 /// Lock that the client holds.
 #[derive(Clone, Copy, Debug)]
 struct HeldLock {
-    is_made: bool,
+    is_new: bool,
     since: Nanos,
     /// Number of the batch that took the lock.
     batch: u64,
@@ -51,7 +51,7 @@ struct WatchedClient {
     owner: u64,
     /// First word of the leaves, on every node.
     leaves_from: u64,
-    held: BTreeMap<(NodeId, u64), HeldLock>,
+    locks: BTreeMap<WordAddr, HeldLock>,
     /// Batches that the client has posted, and those whose result it has picked up.
     posted_count: u64,
     picked_up_count: u64,
@@ -62,7 +62,7 @@ struct WatchedClient {
 
 /// Client under watch, and the maxima of this client and earlier ones.
 #[derive(Debug, Default)]
-pub(super) struct LockWatch {
+pub(in crate::fabric) struct LockWatch {
     watched: Option<WatchedClient>,
     worst: LockHolding,
 }
@@ -75,7 +75,7 @@ impl World {
             client,
             owner: owner.word(),
             leaves_from,
-            held: BTreeMap::new(),
+            locks: BTreeMap::new(),
             posted_count: 0,
             picked_up_count: 0,
             idle_from: self.now,
@@ -98,12 +98,12 @@ impl LockWatch {
     /// Drops the locks on a lost node: they are lost with their leaves.
     pub(super) fn forget_node(&mut self, node: NodeId) {
         if let Some(watched) = &mut self.watched {
-            watched.held.retain(|(other, _), _| *other != node);
+            watched.locks.retain(|addr, _| addr.node() != node);
         }
     }
 
-    pub(super) fn note_posted(&mut self, now: Nanos, client: ClientId) {
-        if let Some(watched) = self.watched_as(client) {
+    pub(in crate::fabric) fn note_posted(&mut self, now: Nanos, client: ClientId) {
+        if let Some(watched) = self.watched(client) {
             if watched.posted_count == watched.picked_up_count {
                 watched.idle_ns += now - watched.idle_from;
             }
@@ -111,24 +111,26 @@ impl LockWatch {
         }
     }
 
-    pub(super) fn note_picked_up(&mut self, now: Nanos, client: ClientId) {
-        if let Some(watched) = self.watched_as(client) {
+    pub(in crate::fabric) fn note_picked_up(&mut self, now: Nanos, client: ClientId) {
+        if let Some(watched) = self.watched(client) {
             watched.picked_up_count += 1;
             watched.idle_from = now;
         }
     }
 
-    fn watched_as(&mut self, client: ClientId) -> Option<&mut WatchedClient> {
+    fn watched(&mut self, client: ClientId) -> Option<&mut WatchedClient> {
         let watched = self.watched.as_mut();
         watched.filter(|watched| watched.client == client)
     }
 
     /// Records that words of a client's verb have taken effect; `data` is the verb's data after
     /// that.
-    pub(super) fn note_effect(
+    pub(in crate::fabric) fn note_effect(
         &mut self,
-        (now, client): (Nanos, ClientId),
-        (verb, words): (&Verb, &Range<usize>),
+        now: Nanos,
+        client: ClientId,
+        verb: &Verb,
+        words: &Range<usize>,
         data: &[u64],
     ) {
         let Self { watched, worst } = self;
@@ -138,57 +140,52 @@ impl LockWatch {
         if verb.addr.index() < watched.leaves_from {
             return;
         }
-        let place = |word: usize| place(verb.addr.offset(word as u64));
         match verb.kind {
             VerbKind::CompareSwap if data[..3] == [0, watched.owner, 0] => {
-                watched.take(place(0), false, now);
+                watched.take(verb.addr, false, now);
             }
             VerbKind::CompareSwap if data[..3] == [watched.owner, 0, watched.owner] => {
-                watched.give_back(place(0), now, worst);
+                watched.release(verb.addr, now, worst);
             }
             VerbKind::Write => {
                 let is_leaf = verb.word_count >= LEAF_SIZE_WORDS_MIN;
                 for word in words.clone() {
-                    let place = place(word);
+                    let addr = verb.addr.offset(word as u64);
                     if data[word] != watched.owner {
-                        watched.give_back(place, now, worst);
+                        watched.release(addr, now, worst);
                     } else if is_leaf && word == 0 {
-                        watched.take(place, true, now);
+                        watched.take(addr, true, now);
                     }
                 }
             }
             _ => {}
         }
-        let made_count = watched.held.values().filter(|held| held.is_made).count();
-        let taken_count = watched.held.len() - made_count;
-        worst.made_count_max = worst.made_count_max.max(made_count);
+        let new_count = watched.locks.values().filter(|lock| lock.is_new).count();
+        let taken_count = watched.locks.len() - new_count;
+        worst.made_count_max = worst.made_count_max.max(new_count);
         worst.taken_count_max = worst.taken_count_max.max(taken_count);
     }
 }
 
-fn place(addr: WordAddr) -> (NodeId, u64) {
-    (addr.node(), addr.index())
-}
-
 impl WatchedClient {
-    fn take(&mut self, place: (NodeId, u64), is_made: bool, now: Nanos) {
-        let held = HeldLock {
-            is_made,
+    fn take(&mut self, addr: WordAddr, is_new: bool, now: Nanos) {
+        let lock = HeldLock {
+            is_new,
             since: now,
             batch: self.posted_count,
             idle_ns: self.idle_ns,
         };
-        self.held.insert(place, held);
+        self.locks.insert(addr, lock);
     }
 
-    fn give_back(&mut self, place: (NodeId, u64), now: Nanos, worst: &mut LockHolding) {
-        let Some(held) = self.held.remove(&place) else {
+    fn release(&mut self, addr: WordAddr, now: Nanos, worst: &mut LockHolding) {
+        let Some(lock) = self.locks.remove(&addr) else {
             return;
         };
-        let batch_count = self.posted_count - held.batch + 1;
+        let batch_count = self.posted_count - lock.batch + 1;
         worst.count += 1;
         worst.batch_count_max = worst.batch_count_max.max(batch_count);
-        worst.held_ns_max = worst.held_ns_max.max(now - held.since);
-        worst.idle_ns_max = worst.idle_ns_max.max(self.idle_ns - held.idle_ns);
+        worst.held_ns_max = worst.held_ns_max.max(now - lock.since);
+        worst.idle_ns_max = worst.idle_ns_max.max(self.idle_ns - lock.idle_ns);
     }
 }

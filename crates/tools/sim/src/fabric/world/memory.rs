@@ -31,8 +31,13 @@ impl World {
         &self.nodes[usize::from(from.node().0)][start..start + word_count]
     }
 
+    /// Takes the nodes' memories for another world; this one has none afterwards.
+    pub fn take_memory(&mut self) -> Vec<Vec<u64>> {
+        core::mem::take(&mut self.nodes)
+    }
+
     /// Executes all words of a verb.
-    pub(super) fn execute_verb(&mut self, verb: &Verb, words: &mut [u64]) {
+    pub(in crate::fabric) fn execute_verb(&mut self, verb: &Verb, words: &mut [u64]) {
         let memory = &mut self.nodes[usize::from(verb.addr.node().0)];
         let all = 0..verb.word_count as usize;
         let place = verb.addr.index() as usize;

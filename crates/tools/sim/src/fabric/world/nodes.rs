@@ -3,9 +3,8 @@
 use farleaf_base::NodeId;
 use farleaf_fabric::{BatchError, BatchErrorKind, Cost, Verb};
 
-use super::client::{cost_of, count_effect};
-use super::flight::PostedBatch;
 use super::{ClientId, World};
+use crate::fabric::event::{cost_of, count_effect};
 
 /// State of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,6 +35,11 @@ impl World {
         self.note(|| format!("{node} is lost"));
     }
 
+    /// Empties a node's memory.
+    pub(in crate::fabric) fn clear_memory(&mut self, node: NodeId) {
+        self.nodes[usize::from(node.0)].fill(0);
+    }
+
     /// Records that a node has been stopped.
     pub fn stop_member(&mut self, node: NodeId) {
         self.node_lives[usize::from(node.0)] = NodeLife::Left;
@@ -43,14 +47,14 @@ impl World {
     }
 
     /// Returns the first verb to a node in this state.
-    pub(super) fn first_to(&self, verbs: &[Verb], life: NodeLife) -> Option<usize> {
+    fn first_to(&self, verbs: &[Verb], life: NodeLife) -> Option<usize> {
         verbs
             .iter()
             .position(|verb| self.node_life(verb.addr.node()) == life)
     }
 
     /// Returns the error of a batch that is not posted, since it goes to a node that has left.
-    pub(super) fn unreachable(&self, verbs: &[Verb]) -> Option<BatchError> {
+    pub(in crate::fabric) fn unreachable(&self, verbs: &[Verb]) -> Option<BatchError> {
         let verb = self.first_to(verbs, NodeLife::Left)?;
         let kind = BatchErrorKind::Unreachable {
             node: verbs[verb].addr.node(),
@@ -60,22 +64,9 @@ impl World {
     }
 
     /// Returns the error of a batch that is complete except for verbs to a lost node.
-    pub(super) fn node_lost(verbs: &[Verb], first: usize) -> BatchError {
+    pub(in crate::fabric) fn node_lost(verbs: &[Verb], first: usize) -> BatchError {
         let node = verbs[first].addr.node();
         BatchError::new(BatchErrorKind::NodeLost { node }, first)
-    }
-
-    /// Returns the cost of a batch with verbs to a lost node: the words that took effect
-    /// (FABRIC-9).
-    pub(super) fn cost_of_effects(flight: &PostedBatch) -> Cost {
-        let mut cost = cost_of(&flight.verbs, 0);
-        for (piece, is_done) in flight.pieces.iter().zip(&flight.is_done) {
-            if *is_done {
-                let kind = flight.verbs[piece.verb_index].kind;
-                count_effect(&mut cost, kind, piece.words.len());
-            }
-        }
-        cost
     }
 
     /// Executes a batch at once, as if its verbs took effect at this moment: like loopback verbs of
@@ -108,7 +99,7 @@ impl World {
     }
 
     /// Returns the error of a verb outside its node's memory (FABRIC-7).
-    pub(super) fn refusal(&self, verbs: &[Verb], index: usize) -> BatchError {
+    pub(in crate::fabric) fn refusal(&self, verbs: &[Verb], index: usize) -> BatchError {
         let verb = &verbs[index];
         let kind = BatchErrorKind::Refused {
             addr: verb.addr,

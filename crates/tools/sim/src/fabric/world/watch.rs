@@ -46,7 +46,13 @@ impl World {
         }
     }
 
-    pub(super) fn tell_watchers(&mut self, client: ClientId, verbs: &[Verb], pieces: &[Piece]) {
+    /// Polls the tasks that wait for this batch of the client.
+    pub(in crate::fabric) fn notify_watchers(
+        &mut self,
+        client: ClientId,
+        verbs: &[Verb],
+        pieces: &[Piece],
+    ) {
         let changes = verbs.iter().filter(|verb| verb.kind != VerbKind::Read);
         let change_count = changes.count();
         let phase = self.progress(client).phase;
@@ -76,10 +82,10 @@ impl World {
     }
 
     pub(super) fn release_watchers(&mut self, client: ClientId) {
-        let (released, kept) = core::mem::take(&mut self.watches)
+        let (released, others) = core::mem::take(&mut self.watches)
             .into_iter()
             .partition(|watch| watch.client == client);
-        self.watches = kept;
+        self.watches = others;
         let released: Vec<BatchWatch> = released;
         for watch in released {
             let now = self.now;

@@ -1,12 +1,12 @@
 //! Windows: memory of clients into which their node writes (FABRIC-10).
 //!
 //! The windows of all clients of a machine are adjacent in one memory, which follows those of the
-//! nodes. Only batches of [`World::write_window`] address it.
+//! nodes. Only WRITEs to windows address it.
 
 use std::collections::BTreeMap;
 
 use farleaf_base::{NodeId, WordAddr};
-use farleaf_fabric::{Batch, Verb};
+use farleaf_fabric::Verb;
 
 use super::{ClientId, ClientLife, DueEvent, NodeLife, TaskId, World};
 
@@ -50,16 +50,21 @@ impl World {
         self.windows.are_lent = true;
     }
 
-    /// Returns whether the client has a window, or gets one of this many words now (FABRIC-10).
-    pub(in crate::fabric) fn open_window(&mut self, client: ClientId, word_count: usize) -> bool {
+    /// Returns whether the client has a window, or gets one of this many words now (FABRIC-10) on
+    /// its machine.
+    pub(in crate::fabric) fn open_window(
+        &mut self,
+        client: ClientId,
+        word_count: usize,
+        machine: impl FnOnce() -> usize,
+    ) -> bool {
         if !self.windows.are_lent {
             return false;
         }
         if self.windows.places.contains_key(&client) {
             return true;
         }
-        let machine = self.modelled.as_ref().map_or(0, |it| it.machine_of(client));
-        let memory = self.windows.node_count + machine;
+        let memory = self.windows.node_count + machine();
         while self.nodes.len() <= memory {
             self.nodes.push(Vec::new());
             self.node_lives.push(NodeLife::Here);
@@ -100,23 +105,21 @@ impl World {
     }
 
     /// Registers the task that is being polled, to be polled again when this word of the client's
-    /// window is written (FABRIC-10). Returns whether that is possible: only in modelled worlds,
-    /// whose connections never break.
+    /// window is written (FABRIC-10). Returns whether that is possible.
     pub(in crate::fabric) fn watch_window(&mut self, client: ClientId, index: u64) -> bool {
         let place = self.windows.places.get(&client);
         let start = place.and_then(|place| Some((place.memory, place.start_of(index, 1)?)));
         let (Some(word), Some(task)) = (start, self.current) else {
             return false;
         };
-        let may_watch = self.modelled.is_some() && !self.is_still;
-        if may_watch {
+        if !self.is_still {
             self.windows.watches.insert(word, task);
         }
-        may_watch
+        !self.is_still
     }
 
     /// Polls the tasks that wait for a word that a verb has written.
-    pub(in crate::fabric) fn tell_window_watchers(&mut self, verb: &Verb) {
+    pub(in crate::fabric) fn notify_window_watchers(&mut self, verb: &Verb) {
         let (memory, start) = (verb.addr.node().0, verb.addr.index());
         if usize::from(memory) < self.windows.node_count {
             return;
@@ -132,22 +135,16 @@ impl World {
         }
     }
 
-    /// Posts a batch of WRITEs into `of`'s window on behalf of a client on its node (FABRIC-10),
-    /// which does not wait for it. The batch is executed at once if virtual time stands still for
-    /// it. Without such a window nothing happens.
+    /// Returns the verbs of a batch of WRITEs at their place in a client's window, if it has one.
     ///
     /// # Panics
     /// A WRITE is outside the window; nothing else would detect that.
-    pub fn write_window(
-        &mut self,
-        (writer, is_still): (ClientId, bool),
+    pub(in crate::fabric) fn verbs_to_window(
+        &self,
         of: ClientId,
-        batch: &mut Batch,
-    ) {
-        let Some(place) = self.windows.places.get(&of).copied() else {
-            return;
-        };
-        let (verbs, words, _) = batch.parts_mut();
+        verbs: &[Verb],
+    ) -> Option<Vec<Verb>> {
+        let place = self.windows.places.get(&of)?;
         let verbs = verbs.iter().map(|verb| {
             let start = place.start_of(verb.addr.index(), verb.word_count.into());
             let start = start.expect("rings are inside of windows");
@@ -156,20 +153,7 @@ impl World {
                 ..*verb
             }
         });
-        let verbs: Vec<Verb> = verbs.collect();
-        if is_still || self.is_still {
-            let (_, done) = self.execute_now(writer, &verbs, words);
-            done.expect("it is inside");
-        } else {
-            self.post_unwatched(writer, verbs, words);
-        }
-    }
-
-    fn post_unwatched(&mut self, writer: ClientId, verbs: Vec<Verb>, words: &[u64]) {
-        let batch = self.post(writer, None, verbs, words);
-        if let Some(modelled) = &mut self.modelled {
-            modelled.forget(batch);
-        }
+        Some(verbs.collect())
     }
 }
 

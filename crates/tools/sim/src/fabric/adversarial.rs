@@ -1,4 +1,5 @@
-//! Batches in flight: posted, taking effect piece by piece, cut off, complete.
+//! Adversarial network: uses every freedom of the contract. Its batches are posted, take effect
+//! piece by piece, are cut off, and complete.
 
 use std::collections::BTreeMap;
 use std::task::Waker;
@@ -6,21 +7,21 @@ use std::task::Waker;
 use farleaf_base::NodeId;
 use farleaf_fabric::{BatchError, BatchErrorKind, Cost, Verb, VerbKind};
 
-use super::client::{cost_of, count_effect};
-use super::memory::execute;
-use super::{ClientId, ClientLife, DueEvent, NodeLife, TaskId, World};
-use crate::fabric::schedule::{self, Piece};
+use super::event::{BatchEvent, BatchOutcome, DueEvent, cost_of, count_effect};
+use super::ids::{ClientId, TaskId};
+use super::schedule::{self, Freedoms, Piece};
+use super::world::{ClientLife, NodeLife, World, execute};
 
 /// Batch in flight.
 #[derive(Debug)]
-pub(super) struct PostedBatch {
-    pub(super) client: ClientId,
+struct PostedBatch {
+    client: ClientId,
     task: Option<TaskId>,
-    pub(super) verbs: Vec<Verb>,
+    verbs: Vec<Verb>,
     words: Vec<u64>,
-    pub(super) pieces: Vec<Piece>,
+    pieces: Vec<Piece>,
     /// Whether each piece has taken effect.
-    pub(super) is_done: Vec<bool>,
+    is_done: Vec<bool>,
     /// Verb that is refused, if any, with which the batch ends.
     refused: Option<usize>,
     /// Error of a batch that is not posted, since it goes to a node that has left.
@@ -28,54 +29,74 @@ pub(super) struct PostedBatch {
     /// First verb whose node was lost before the batch was complete.
     lost: Option<usize>,
     /// Number of complete verbs, if the batch was cut.
-    pub(super) cut: Option<usize>,
-    pub(super) is_complete: bool,
+    cut: Option<usize>,
+    is_complete: bool,
     /// Waker of the future that waits for the batch: a task may have several futures, and polls
     /// only those that are woken.
     waker: Option<Waker>,
 }
 
-/// Result of a batch.
+/// Network with all freedoms and faults that the contract permits, and its batches in flight.
 #[derive(Debug)]
-pub(in crate::fabric) struct BatchOutcome {
-    pub(in crate::fabric) words: Vec<u64>,
-    pub(in crate::fabric) cost: Cost,
-    pub(in crate::fabric) result: Result<(), BatchError>,
+pub(super) struct AdversarialNetwork {
+    freedoms: Freedoms,
+    flights: BTreeMap<u64, PostedBatch>,
+    next_flight: u64,
 }
 
-impl World {
+impl AdversarialNetwork {
+    /// Creates a network without batches.
+    pub(super) fn new(freedoms: Freedoms) -> Self {
+        Self {
+            freedoms,
+            flights: BTreeMap::new(),
+            next_flight: 0,
+        }
+    }
+
     /// Posts a batch for a task.
-    pub(in crate::fabric) fn post(
+    pub(super) fn post(
         &mut self,
+        world: &mut World,
         client: ClientId,
         task: Option<TaskId>,
         verbs: Vec<Verb>,
         words: &[u64],
     ) -> u64 {
-        if self.modelled.is_some() {
-            return self.post_modelled(client, task, &verbs, words);
-        }
         let batch = self.next_flight;
         self.next_flight += 1;
-        self.locks.note_posted(self.now, client);
-        let is_connected = self.life(client) == ClientLife::Connected;
+        world.locks.note_posted(world.now, client);
+        let is_connected = world.life(client) == ClientLife::Connected;
         // A fenced client has no connection to any node (FABRIC-6), whether the node exists or not.
-        let unreachable = self.unreachable(&verbs).filter(|_| is_connected);
+        let unreachable = world.unreachable(&verbs).filter(|_| is_connected);
         if unreachable.is_none() {
-            self.executed[client.0 as usize] += cost_of(&verbs, 0);
+            world.executed[client.0 as usize] += cost_of(&verbs, 0);
         }
-        let refused = verbs.iter().position(|verb| !self.is_inside(verb));
+        let refused = verbs.iter().position(|verb| !world.is_inside(verb));
         let accepted = &verbs[..refused.unwrap_or(verbs.len())];
-        let departed = self.now + self.freedoms.latency(&mut self.random);
-        let (pieces, landed) = schedule::draw(accepted, departed, &self.freedoms, &mut self.random);
+        let departed = world.now + self.freedoms.latency(&mut world.random);
+        let (pieces, landed) =
+            schedule::draw(accepted, departed, &self.freedoms, &mut world.random);
         if is_connected && unreachable.is_none() {
             for (piece_index, piece) in pieces.iter().enumerate() {
-                self.schedule(piece.at, DueEvent::Piece { batch, piece_index });
+                world.schedule(
+                    piece.at,
+                    DueEvent::Batch {
+                        batch,
+                        event: BatchEvent::Piece(piece_index),
+                    },
+                );
             }
-            self.tell_watchers(client, &verbs, &pieces);
+            world.notify_watchers(client, &verbs, &pieces);
         }
-        let back = landed + self.freedoms.latency(&mut self.random);
-        self.schedule(back, DueEvent::Complete { batch });
+        let back = landed + self.freedoms.latency(&mut world.random);
+        world.schedule(
+            back,
+            DueEvent::Batch {
+                batch,
+                event: BatchEvent::Complete,
+            },
+        );
         let is_done = vec![false; pieces.len()];
         self.flights.insert(
             batch,
@@ -97,13 +118,33 @@ impl World {
         batch
     }
 
-    pub(super) fn take_effect(&mut self, batch: u64, piece_index: usize) {
+    /// Executes an event of a batch; returns the task that is to be polled.
+    pub(super) fn execute(
+        &mut self,
+        world: &mut World,
+        batch: u64,
+        event: BatchEvent,
+    ) -> Option<TaskId> {
+        match event {
+            BatchEvent::Piece(piece_index) => {
+                let flight = self.flights.get(&batch)?;
+                if flight.cut.is_none() {
+                    self.take_effect(world, batch, piece_index);
+                }
+                None
+            }
+            BatchEvent::Complete => self.complete(world, batch),
+            BatchEvent::Modelled(event) => unreachable!("{event:?} in an adversarial network"),
+        }
+    }
+
+    fn take_effect(&mut self, world: &mut World, batch: u64, piece_index: usize) {
         let Some(flight) = self.flights.get_mut(&batch) else {
             return;
         };
         let verb_index = flight.pieces[piece_index].verb_index;
         let node = flight.verbs[verb_index].addr.node();
-        if self.node_lives[usize::from(node.0)] == NodeLife::Lost {
+        if world.node_life(node) == NodeLife::Lost {
             return;
         }
         flight.is_done[piece_index] = true;
@@ -113,7 +154,7 @@ impl World {
         let verb = flight.verbs[verb_index];
         let client = flight.client;
         let start = verb.start as usize;
-        let memory = &mut self.nodes[usize::from(verb.addr.node().0)];
+        let memory = &mut world.nodes[usize::from(verb.addr.node().0)];
         let place = verb.addr.index() as usize;
         execute(
             verb.kind,
@@ -121,22 +162,24 @@ impl World {
             &mut memory[place..],
             &mut flight.words[start..],
         );
-        let executed = &mut self.executed[client.0 as usize];
+        let executed = &mut world.executed[client.0 as usize];
         count_effect(executed, verb.kind, words.len());
         let data = &flight.words[start..];
-        self.locks
-            .note_effect((self.now, client), (&verb, &words), data);
-        let seen: Vec<u64> = match verb.kind {
+        world
+            .locks
+            .note_effect(world.now, client, &verb, &words, data);
+        let effects: Vec<u64> = match verb.kind {
             VerbKind::Read | VerbKind::Write => flight.words[start..][words.clone()].to_vec(),
             VerbKind::CompareSwap => flight.words[start..start + 3].to_vec(),
             VerbKind::FetchAdd => flight.words[start..start + 2].to_vec(),
         };
-        self.fingerprint
-            .add(self.now ^ batch << 40 ^ (verb_index as u64) << 32);
-        for word in &seen {
-            self.fingerprint.add(*word);
+        world
+            .fingerprint
+            .add(world.now ^ batch << 40 ^ (verb_index as u64) << 32);
+        for word in &effects {
+            world.fingerprint.add(*word);
         }
-        self.note(|| {
+        world.note(|| {
             let kind = match verb.kind {
                 VerbKind::Read => "READ ",
                 VerbKind::Write => "WRITE",
@@ -145,7 +188,7 @@ impl World {
             };
             let at = verb.addr.offset(words.start as u64);
             format!(
-                "client {} batch {batch}.{verb_index} {kind} {at:?} {seen:x?}",
+                "client {} batch {batch}.{verb_index} {kind} {at:?} {effects:x?}",
                 client.0
             )
         });
@@ -154,7 +197,7 @@ impl World {
     /// Cuts a batch (FABRIC-5): on each node, a prefix of the WRITEs and atomics has taken effect,
     /// plus any words of the next WRITE. Atomics that later verbs to their node have overtaken
     /// belong to the prefix and take effect now.
-    pub(super) fn cut(&mut self, batch: u64) {
+    fn cut(&mut self, world: &mut World, batch: u64) {
         let Some(flight) = self.flights.get(&batch) else {
             return;
         };
@@ -178,7 +221,7 @@ impl World {
             })
             .collect();
         for piece_index in overdue {
-            self.take_effect(batch, piece_index);
+            self.take_effect(world, batch, piece_index);
         }
         let Some(flight) = self.flights.get_mut(&batch) else {
             return;
@@ -191,27 +234,24 @@ impl World {
                 .all(|(_, is_done)| *is_done)
         });
         flight.cut = Some(whole.count());
-        let at = self.now;
-        self.schedule(at, DueEvent::Complete { batch });
+        let event = BatchEvent::Complete;
+        world.schedule(world.now, DueEvent::Batch { batch, event });
     }
 
-    pub(super) fn complete(&mut self, batch: u64) -> Option<TaskId> {
+    fn complete(&mut self, world: &mut World, batch: u64) -> Option<TaskId> {
         let flight = self.flights.get_mut(&batch)?;
         if flight.is_complete {
             return None;
         }
         let accepted_count = flight.refused.unwrap_or(flight.verbs.len());
         // Verbs that were not answered before the loss are not answered anymore.
-        let is_lost = |verb: &Verb| {
-            let life = self.node_lives.get(usize::from(verb.addr.node().0));
-            life == Some(&NodeLife::Lost)
-        };
+        let is_lost = |verb: &Verb| world.node_life(verb.addr.node()) == NodeLife::Lost;
         flight.lost = flight.verbs[..accepted_count].iter().position(is_lost);
         flight.is_complete = true;
         if let Some(waker) = flight.waker.take() {
             waker.wake();
         }
-        self.fingerprint.add(self.now ^ batch << 40);
+        world.fingerprint.add(world.now ^ batch << 40);
         let task = flight.task;
         if task.is_none() {
             // No task waits for the result (FABRIC-10).
@@ -221,26 +261,23 @@ impl World {
     }
 
     /// Wakes a future when a batch is complete.
-    pub(in crate::fabric) fn wake_when_complete(&mut self, batch: u64, waker: &Waker) {
+    pub(super) fn wake_when_complete(&mut self, batch: u64, waker: &Waker) {
         if let Some(flight) = self.flights.get_mut(&batch) {
             flight.waker = Some(waker.clone());
         }
     }
 
     /// Takes the result of a batch, once it is complete.
-    pub(in crate::fabric) fn take_outcome(&mut self, batch: u64) -> Option<BatchOutcome> {
-        if self.modelled.is_some() {
-            return self.take_outcome_modelled(batch);
-        }
+    pub(super) fn take_outcome(&mut self, world: &mut World, batch: u64) -> Option<BatchOutcome> {
         if !self.flights.get(&batch)?.is_complete {
             return None;
         }
         let flight = self.flights.remove(&batch)?;
-        self.locks.note_picked_up(self.now, flight.client);
+        world.locks.note_picked_up(world.now, flight.client);
         let executed_count = flight.cut.or(flight.refused).unwrap_or(flight.verbs.len());
         let cost = match (&flight.unreachable, flight.lost) {
             (Some(_), _) => Cost::default(),
-            (None, Some(_)) => Self::cost_of_effects(&flight),
+            (None, Some(_)) => flight.cost_of_effects(),
             (None, None) => cost_of(&flight.verbs, executed_count),
         };
         let result = if let Some(error) = flight.unreachable {
@@ -250,9 +287,9 @@ impl World {
             let kind = BatchErrorKind::Unknown { reason };
             Err(BatchError::new(kind, executed_count))
         } else if let Some(first) = flight.lost {
-            Err(Self::node_lost(&flight.verbs, first))
+            Err(World::node_lost(&flight.verbs, first))
         } else if let Some(index) = flight.refused {
-            Err(self.refusal(&flight.verbs, index))
+            Err(world.refusal(&flight.verbs, index))
         } else {
             Ok(())
         };
@@ -261,5 +298,39 @@ impl World {
             cost,
             result,
         })
+    }
+
+    /// Returns the number of batches of a client that are not complete.
+    pub(super) fn in_flight_count(&self, client: ClientId) -> usize {
+        self.in_flight(client).count()
+    }
+
+    /// Cuts all batches of a client that are not complete.
+    pub(super) fn cut_batches(&mut self, world: &mut World, client: ClientId) {
+        let batches: Vec<u64> = self.in_flight(client).collect();
+        for batch in batches {
+            self.cut(world, batch);
+        }
+    }
+
+    fn in_flight(&self, client: ClientId) -> impl Iterator<Item = u64> {
+        let flights = self.flights.iter();
+        let own = flights.filter(move |(_, flight)| flight.client == client && !flight.is_complete);
+        own.map(|(batch, _)| *batch)
+    }
+}
+
+impl PostedBatch {
+    /// Returns the cost of a batch with verbs to a lost node: the words that took effect
+    /// (FABRIC-9).
+    fn cost_of_effects(&self) -> Cost {
+        let mut cost = cost_of(&self.verbs, 0);
+        for (piece, is_done) in self.pieces.iter().zip(&self.is_done) {
+            if *is_done {
+                let kind = self.verbs[piece.verb_index].kind;
+                count_effect(&mut cost, kind, piece.words.len());
+            }
+        }
+        cost
     }
 }
