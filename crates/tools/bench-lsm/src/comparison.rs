@@ -51,7 +51,7 @@ pub fn compare(
         for (engine, name) in plan.engines.iter().enumerate() {
             let step = || format!("round {}: {}", round + 1, name.text());
             tell(step());
-            let done = run_one(plan, *name, directory, (round, &mut all[engine]));
+            let done = run_one(plan, *name, directory, round, &mut all[engine]);
             let found = done.with_context(step)?;
             let first = found_first.get_or_insert_with(|| found.clone());
             // Threads share a phase's stream of turns, so only a single thread makes the same
@@ -73,7 +73,8 @@ fn run_one(
     plan: &LsmComparisonPlan,
     name: EngineName,
     directory: &Path,
-    (round, measured): (usize, &mut [Vec<PhaseMeasurement>]),
+    round: usize,
+    measured: &mut [Vec<PhaseMeasurement>],
 ) -> anyhow::Result<Vec<u64>> {
     let own = tempfile::Builder::new()
         .prefix("farleaf-bench-lsm-")

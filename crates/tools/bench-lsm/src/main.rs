@@ -70,8 +70,9 @@ enum Format {
 
 fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
-    let asked = arguments.engines.as_deref().unwrap_or(&EngineName::ALL);
-    let (engines, skipped): (Vec<_>, Vec<_>) = asked.iter().partition(|name| name.is_built());
+    let requested = arguments.engines.as_deref();
+    let requested = requested.unwrap_or(EngineName::value_variants());
+    let (engines, skipped): (Vec<_>, Vec<_>) = requested.iter().partition(|name| name.is_built());
     ensure!(
         arguments.engines.is_none() || skipped.is_empty(),
         "RocksDB is not part of this build; see docs/explanation/lsm-peers.md for how to add it"

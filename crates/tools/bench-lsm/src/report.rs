@@ -1,6 +1,7 @@
 //! Report: medians and ratios.
 
 use comfy_table::Table;
+use farleaf_bench::report::median;
 use serde::Serialize;
 
 use crate::comparison::{LsmComparisonPlan, PhaseMeasurement};
@@ -94,25 +95,5 @@ impl Report {
             text.push_str(" is not part of this build");
         }
         text
-    }
-}
-
-/// Returns the median; for an even number of values, the mean of the middle two.
-fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
-    let mut values: Vec<f64> = values.collect();
-    values.sort_by(f64::total_cmp);
-    let (low, high) = (values.len().checked_sub(1)? / 2, values.len() / 2);
-    Some(f64::midpoint(values[low], values[high]))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_median_is_in_the_middle() {
-        assert_eq!(median([3.0, 1.0, 2.0].into_iter()), Some(2.0));
-        assert_eq!(median([4.0, 1.0].into_iter()), Some(2.5));
-        assert_eq!(median(std::iter::empty()), None);
     }
 }

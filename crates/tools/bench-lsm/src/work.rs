@@ -102,7 +102,7 @@ impl WorkAmount {
         let shares = thread::scope(|scope| {
             let threads = (0..self.thread_count).map(|thread| {
                 let next = &next;
-                scope.spawn(move || self.share(engine, phase, (thread, next, operation_count)))
+                scope.spawn(move || self.share(engine, phase, thread, next, operation_count))
             });
             let threads: Vec<_> = threads.collect();
             let joined = threads.into_iter().map(|thread| {
@@ -130,7 +130,9 @@ impl WorkAmount {
         &self,
         engine: &dyn Engine,
         phase: Phase,
-        (thread, next, operation_count): (usize, &AtomicU64, u64),
+        thread: usize,
+        next: &AtomicU64,
+        operation_count: u64,
     ) -> anyhow::Result<ThreadTotals> {
         let strings = self.strings();
         let chooser = ScrambledZipfian::new(self.record_count);

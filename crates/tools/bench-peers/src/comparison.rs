@@ -16,7 +16,7 @@ use crate::peers::{PeerName, StringOptions};
 use crate::records::{Records, StringRecords, WordRecords};
 use crate::report::{Figure, LoadTime, SkippedPeer, SubjectName};
 use crate::requests::Requests;
-use crate::subject::{Outcome, Subject, Task};
+use crate::subject::{Outcome, Subject, Task, joined};
 
 /// A scan does the work of many gets, so a round has fewer of them.
 const OPERATIONS_PER_SCAN: usize = 20;
@@ -143,7 +143,7 @@ impl<R: Records> Maps<R> {
         };
         for peer in plan.peers.iter().copied() {
             progress(&format!("loading {}", peer.as_str()));
-            let begun = Instant::now();
+            let started_at = Instant::now();
             match load(peer) {
                 Ok(map) => all.named.push((peer, map)),
                 Err(PeerError::Unavailable(why)) => {
@@ -153,7 +153,7 @@ impl<R: Records> Maps<R> {
                 }
                 Err(error) => return Err(error.into()),
             }
-            let seconds = begun.elapsed().as_secs_f64();
+            let seconds = started_at.elapsed().as_secs_f64();
             all.loaded.push(LoadTime { peer, seconds });
         }
         Ok(all)
@@ -254,10 +254,8 @@ impl<R: Records> Rounds<'_, R> {
         let longest = outcomes.iter().map(|outcome| outcome.duration).max();
         let count = requests[0].timed_count();
         let nanoseconds = longest.unwrap_or(Duration::ZERO).as_nanos() as f64 / count as f64;
-        let is_same = |figure: &&mut Figure| {
-            (figure.subject, figure.work, figure.thread_count) == (subject, work, thread_count)
-        };
-        if let Some(figure) = self.figures.iter_mut().find(is_same) {
+        let mut figures = self.figures.iter_mut();
+        if let Some(figure) = figures.find(|it| it.is_of(subject, work, thread_count)) {
             figure.nanoseconds_by_round.push(nanoseconds);
             return;
         }
@@ -296,11 +294,6 @@ fn run_threads<R: Records>(
             .iter()
             .map(|requests| scope.spawn(|| subject.run(task, requests, &start)))
             .collect();
-        let join = |thread: thread::ScopedJoinHandle<'_, _>| {
-            thread
-                .join()
-                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        };
-        threads.into_iter().map(join).collect()
+        joined(threads).collect()
     })
 }

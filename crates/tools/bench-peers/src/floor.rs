@@ -205,9 +205,9 @@ impl Subject<WordRecords> for Floor<'_> {
         let leaf_of = |rank: &u32| rank / self.memory.records_per_leaf;
         let leaf_indexes: Vec<u32> = requests.timed_ranks().iter().map(leaf_of).collect();
         start.wait();
-        let begun = Instant::now();
+        let started_at = Instant::now();
         let difference_sum = black_box(self.memory.read_any(&leaf_indexes, self.manner));
-        let duration = begun.elapsed();
+        let duration = started_at.elapsed();
         assert_eq!(difference_sum, 0, "the floor's leaves are intact");
         let checksum = 0;
         Ok(Outcome { duration, checksum })

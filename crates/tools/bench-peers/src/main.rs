@@ -173,7 +173,7 @@ impl Arguments {
     }
 }
 
-/// Parses a count from 1 to 2^32 - 1, such as 250000, 10_000_000, 250k or 10M.
+/// Parses a count from 1 to 2^32 - 1, such as 250000, `10_000_000`, 250k or 10M.
 fn parse_count(text: &str) -> Result<usize, String> {
     let count = parse_positive_count(text).map_err(|error| error.to_string())?;
     let count = u32::try_from(count).map_err(|_| format!("expected at most {}", u32::MAX))?;

@@ -89,7 +89,7 @@ pub trait Peer<R: Records>: Sync {
     fn client(&self, work: Work) -> Result<Self::Client<'_>, PeerError>;
 }
 
-/// Handle of one thread to a map: each operation in the map's best way. Results go to a sink, as
+/// Handle of one thread to a map: each operation as the map does it best. Results go to a sink, as
 /// the map lends them.
 pub trait Client<R: Records> {
     /// Reads the value of a key.

@@ -1,8 +1,10 @@
 //! Report: medians and ratios, as a table and as JSON.
 
+use std::collections::BTreeSet;
 use std::fmt::{self, Write};
 
-use comfy_table::{CellAlignment, LineStyle, Table, TableStyle};
+use comfy_table::{CellAlignment, Table};
+use farleaf_bench::report::{median, ruled_table};
 use serde::Serialize;
 
 use crate::comparison::{ComparisonPlan, ComparisonResults, Kind};
@@ -47,16 +49,14 @@ pub struct Figure {
 }
 
 impl Figure {
+    /// Returns whether the figure is of this subject, kind of work and number of threads.
+    pub(crate) fn is_of(&self, subject: SubjectName, work: Work, thread_count: usize) -> bool {
+        (self.subject, self.work, self.thread_count) == (subject, work, thread_count)
+    }
+
     /// Returns the median of the rounds.
     pub fn nanoseconds_median(&self) -> f64 {
-        let mut sorted = self.nanoseconds_by_round.clone();
-        sorted.sort_by(f64::total_cmp);
-        let middle = sorted.len() / 2;
-        if sorted.len().is_multiple_of(2) && middle > 0 {
-            f64::midpoint(sorted[middle - 1], sorted[middle])
-        } else {
-            sorted.get(middle).copied().unwrap_or(f64::NAN)
-        }
+        median(self.nanoseconds_by_round.iter().copied()).unwrap_or(f64::NAN)
     }
 }
 
@@ -216,9 +216,8 @@ impl Report {
         for skipped in &self.skipped {
             let _ = writeln!(text, "skipped: {}: {}", skipped.peer.as_str(), skipped.why);
         }
-        let mut thread_counts: Vec<_> = self.medians.iter().map(thread_count_of).collect();
-        thread_counts.sort_unstable();
-        thread_counts.dedup();
+        let thread_counts = self.medians.iter().map(|it| it.figure.thread_count);
+        let thread_counts: BTreeSet<usize> = thread_counts.collect();
         for thread_count in thread_counts {
             let _ = writeln!(text, "\nthreads: {thread_count}");
             let _ = writeln!(text, "{}", self.table_of(thread_count));
@@ -256,9 +255,7 @@ impl Report {
     }
 
     fn table_of(&self, thread_count: usize) -> Table {
-        let mut table = Table::new();
-        table.load_style(STYLE);
-        table.set_header(["", "get", "multi_get", "put", "scan"]);
+        let mut table = ruled_table(&["", "get", "multi_get", "put", "scan"]);
         for column in table.column_iter_mut().skip(1) {
             column.set_cell_alignment(CellAlignment::Right);
         }
@@ -270,34 +267,17 @@ impl Report {
         }
         for subject in subjects {
             let cell = |work| {
-                let is_this = |median: &&Median| {
-                    let figure = &median.figure;
-                    (figure.subject, figure.work, figure.thread_count)
-                        == (subject, work, thread_count)
-                };
-                self.medians
-                    .iter()
-                    .find(is_this)
-                    .map_or_else(String::new, cell_text)
+                let mut medians = self.medians.iter();
+                let median = medians.find(|it| it.figure.is_of(subject, work, thread_count));
+                median.map_or_else(String::new, |it| {
+                    with_ratio(it.nanoseconds, it.ratio_to_farleaf)
+                })
             };
             let cells = Work::ALL.map(cell);
             table.add_row([subject.as_str().to_owned()].into_iter().chain(cells));
         }
         table
     }
-}
-
-const STYLE: TableStyle = TableStyle::new()
-    .top_border(LineStyle::none().fill('─').junction('─'))
-    .header_separator(LineStyle::none().fill('─').junction('─'))
-    .bottom_border(LineStyle::none().fill('─').junction('─'));
-
-fn thread_count_of(median: &Median) -> usize {
-    median.figure.thread_count
-}
-
-fn cell_text(median: &Median) -> String {
-    with_ratio(median.nanoseconds, median.ratio_to_farleaf)
 }
 
 fn with_ratio(number: f64, ratio: Option<f64>) -> String {
@@ -324,13 +304,9 @@ pub(crate) fn find(
     work: Work,
     thread_count: usize,
 ) -> Option<f64> {
-    let is_wanted = |figure: &&Figure| {
-        (figure.subject, figure.work, figure.thread_count) == (subject, work, thread_count)
-    };
-    figures
-        .iter()
-        .find(is_wanted)
-        .map(Figure::nanoseconds_median)
+    let mut figures = figures.iter();
+    let figure = figures.find(|it| it.is_of(subject, work, thread_count))?;
+    Some(figure.nanoseconds_median())
 }
 
 /// Returns the processor's name in Linux.

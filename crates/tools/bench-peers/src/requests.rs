@@ -1,7 +1,6 @@
 //! Requests: drawn before the clock starts, the same for all maps.
 
-use farleaf_bench::distribution::{Random, numbered_stream};
-use rand::Rng;
+use farleaf_bench::distribution::{below, numbered_stream};
 
 use crate::records::Records;
 
@@ -9,7 +8,7 @@ use crate::records::Records;
 #[derive(Clone, Debug)]
 pub struct Requests<R> {
     /// Requested records, adjacent in their order, so that no map waits for the keys themselves.
-    asked: R,
+    requested: R,
     ranks: Vec<u32>,
     warm_up_count: usize,
 }
@@ -29,10 +28,10 @@ impl<R: Records> Requests<R> {
         );
         let warm_up_count = count.div_ceil(10);
         let mut random = numbered_stream(seed, stream_index);
-        let draw_rank = |_| below(&mut random, records.count());
+        let draw_rank = |_| below(&mut random, records.count() as u64) as u32;
         let ranks: Vec<u32> = (0..warm_up_count + count).map(draw_rank).collect();
         Self {
-            asked: records.pick(&ranks),
+            requested: records.pick(&ranks),
             ranks,
             warm_up_count,
         }
@@ -40,7 +39,7 @@ impl<R: Records> Requests<R> {
 
     /// Returns the requested records.
     pub fn records(&self) -> &R {
-        &self.asked
+        &self.requested
     }
 
     /// Returns the number of timed requests.
@@ -50,8 +49,8 @@ impl<R: Records> Requests<R> {
 
     /// Returns the keys requested before the clock starts, and while it runs.
     pub fn keys(&self) -> (Vec<R::Item<'_>>, Vec<R::Item<'_>>) {
-        let mut warm_up: Vec<_> = (0..self.asked.count())
-            .map(|place| self.asked.key(place))
+        let mut warm_up: Vec<_> = (0..self.requested.count())
+            .map(|place| self.requested.key(place))
             .collect();
         let timed = warm_up.split_off(self.warm_up_count);
         (warm_up, timed)
@@ -61,11 +60,6 @@ impl<R: Records> Requests<R> {
     pub fn timed_ranks(&self) -> &[u32] {
         &self.ranks[self.warm_up_count..]
     }
-}
-
-/// Returns a number below `bound`, by Lemire's multiplication.
-fn below(random: &mut Random, bound: usize) -> u32 {
-    ((u128::from(random.next_u64()) * bound as u128) >> 64) as u32
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use std::hint::black_box;
 use std::sync::Barrier;
+use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::peer::{Client, GROUP_SIZE, Peer, PeerError, SCAN_LIMIT, Work};
@@ -58,12 +59,20 @@ impl<R: Records, P: Peer<R> + Send> Subject<R> for P {
         });
         start.wait();
         let mut client = warm?;
-        let begun = Instant::now();
+        let started_at = Instant::now();
         let checksum = perform(&mut client, task, requests.records(), &timed)?;
         let checksum = black_box(checksum);
-        let duration = begun.elapsed();
+        let duration = started_at.elapsed();
         Ok(Outcome { duration, checksum })
     }
+}
+
+/// Returns the results of threads, in their order; a panic of a thread continues here.
+pub(crate) fn joined<T>(threads: Vec<ScopedJoinHandle<'_, T>>) -> impl Iterator<Item = T> {
+    threads.into_iter().map(|thread| {
+        let joined = thread.join();
+        joined.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
 }
 
 /// Executes a task for each of the keys, and adds up the results.

@@ -70,18 +70,14 @@ pub fn judge(figures: &[Figure]) -> Vec<Target> {
         .map(Figure::nanoseconds_median)
         .min_by(f64::total_cmp);
     let of_fastest = || Some(fastest_peer_get? / time(farleaf, Work::MultiGet)?);
-    let minimum = |name, wanted, measured| Target {
+    let target = |name, is_minimum, wanted, measured| Target {
         name,
         wanted,
-        is_minimum: true,
+        is_minimum,
         measured,
     };
-    let maximum = |name, wanted, measured| Target {
-        name,
-        wanted,
-        is_minimum: false,
-        measured,
-    };
+    let minimum = |name, wanted, measured| target(name, true, wanted, measured);
+    let maximum = |name, wanted, measured| target(name, false, wanted, measured);
     vec![
         minimum(
             "get of masstree by get of farleaf",

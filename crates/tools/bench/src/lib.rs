@@ -23,6 +23,7 @@ pub mod calls;
 pub mod costs;
 pub mod dataset;
 pub mod distribution;
+pub mod named;
 pub mod quantity;
 pub mod replication;
 pub mod report;

@@ -2,6 +2,8 @@
 
 use std::ops::RangeInclusive;
 
+pub use farleaf_chart::shown::count;
+
 /// Error of an invalid quantity: the words after "invalid value 'x' for ...:".
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
@@ -93,19 +95,6 @@ pub fn size(bytes: u64) -> String {
     } else {
         format!("{:.1} {unit}", bytes as f64 / whole as f64)
     }
-}
-
-/// Formats a count, such as 1,234,567.
-pub fn count(count: u64) -> String {
-    let digits = count.to_string();
-    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }
 
 fn split_unit(text: &str) -> (&str, &str) {

@@ -130,10 +130,11 @@ impl Verdict {
 }
 
 /// Description of a wrong answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Fault {
     /// The value was written for another key, or never.
+    #[error("value {value:#018x} does not belong to key {key}")]
     ForeignValue {
         /// Requested key.
         key: u64,
@@ -141,6 +142,7 @@ pub enum Fault {
         value: u64,
     },
     /// The value is older than this thread's last finished write to the key.
+    #[error("value {value:#018x} of key {key} is older than this thread's write {sequence_min}")]
     StaleValue {
         /// Requested key.
         key: u64,
@@ -150,6 +152,7 @@ pub enum Fault {
         sequence_min: u32,
     },
     /// The value names this thread as writer, but this thread has not written it yet.
+    #[error("value {value:#018x} of key {key} was never written")]
     UnwrittenValue {
         /// Requested key.
         key: u64,
@@ -157,6 +160,7 @@ pub enum Fault {
         value: u64,
     },
     /// A scan has more entries than requested.
+    #[error("scan of {limit} returned {count} entries")]
     TooManyEntries {
         /// Requested number of entries.
         limit: usize,
@@ -164,6 +168,7 @@ pub enum Fault {
         count: usize,
     },
     /// A scan has a key below its start.
+    #[error("scan from {start} returned key {key}")]
     BelowStart {
         /// Start of the scan.
         start: u64,
@@ -171,6 +176,7 @@ pub enum Fault {
         key: u64,
     },
     /// A scan has a key that is not above the previous one: out of order or twice.
+    #[error("scan returned key {key} after key {previous}")]
     NotAscending {
         /// Previous key.
         previous: u64,
@@ -178,6 +184,7 @@ pub enum Fault {
         key: u64,
     },
     /// A scan has a key that was neither loaded nor being inserted.
+    #[error("scan returned key {key}, which was never inserted")]
     UnknownKey {
         /// Unknown key.
         key: u64,
@@ -190,48 +197,6 @@ impl fmt::Display for Verdict {
             Self::Right => formatter.write_str("right"),
             Self::Missing { key } => write!(formatter, "key {key} is missing"),
             Self::Wrong(fault) => fault.fmt(formatter),
-        }
-    }
-}
-
-impl fmt::Display for Fault {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::ForeignValue { key, value } => {
-                write!(
-                    formatter,
-                    "value {value:#018x} does not belong to key {key}"
-                )
-            }
-            Self::StaleValue {
-                key,
-                value,
-                sequence_min,
-            } => write!(
-                formatter,
-                "value {value:#018x} of key {key} is older than this thread's write {sequence_min}"
-            ),
-            Self::UnwrittenValue { key, value } => {
-                write!(
-                    formatter,
-                    "value {value:#018x} of key {key} was never written"
-                )
-            }
-            Self::TooManyEntries { limit, count } => {
-                write!(formatter, "scan of {limit} returned {count} entries")
-            }
-            Self::BelowStart { start, key } => {
-                write!(formatter, "scan from {start} returned key {key}")
-            }
-            Self::NotAscending { previous, key } => {
-                write!(formatter, "scan returned key {key} after key {previous}")
-            }
-            Self::UnknownKey { key } => {
-                write!(
-                    formatter,
-                    "scan returned key {key}, which was never inserted"
-                )
-            }
         }
     }
 }

@@ -15,7 +15,6 @@
 mod ledger;
 mod stream;
 
-use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
@@ -24,6 +23,7 @@ pub use ledger::InsertLedger;
 pub use stream::{Operation, OperationStream, WorkloadError};
 
 use crate::distribution::Distribution;
+use crate::named::named;
 
 /// Core workload, by its letter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -42,23 +42,15 @@ pub enum WorkloadLetter {
     F,
 }
 
-impl WorkloadLetter {
-    /// All six workloads, in order.
-    pub const ALL: [Self; 6] = [Self::A, Self::B, Self::C, Self::D, Self::E, Self::F];
-}
-
-impl fmt::Display for WorkloadLetter {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.pad(match self {
-            Self::A => "A",
-            Self::B => "B",
-            Self::C => "C",
-            Self::D => "D",
-            Self::E => "E",
-            Self::F => "F",
-        })
-    }
-}
+named!(
+    WorkloadLetter,
+    A = "A",
+    B = "B",
+    C = "C",
+    D = "D",
+    E = "E",
+    F = "F",
+);
 
 /// No core workload has this letter.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -72,12 +64,12 @@ impl FromStr for WorkloadLetter {
     fn from_str(letter: &str) -> Result<Self, Self::Err> {
         let known = Self::ALL
             .into_iter()
-            .find(|known| known.to_string().eq_ignore_ascii_case(letter));
+            .find(|known| known.name().eq_ignore_ascii_case(letter));
         known.ok_or_else(|| UnknownWorkload(letter.to_owned()))
     }
 }
 
-/// Kind of an operation, also in reports.
+/// Kind of an operation, also in reports, in the order of YCSB's operation chooser.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OperationKind {
@@ -93,33 +85,14 @@ pub enum OperationKind {
     ReadModifyWrite,
 }
 
-impl OperationKind {
-    /// All kinds, in the order of YCSB's operation chooser.
-    pub const ALL: [Self; 5] = [
-        Self::Read,
-        Self::Update,
-        Self::Insert,
-        Self::Scan,
-        Self::ReadModifyWrite,
-    ];
-
-    /// Returns the name in reports.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Read => "read",
-            Self::Update => "update",
-            Self::Insert => "insert",
-            Self::Scan => "scan",
-            Self::ReadModifyWrite => "read_modify_write",
-        }
-    }
-}
-
-impl fmt::Display for OperationKind {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.pad(self.name())
-    }
-}
+named!(
+    OperationKind,
+    Read = "read",
+    Update = "update",
+    Insert = "insert",
+    Scan = "scan",
+    ReadModifyWrite = "read_modify_write",
+);
 
 /// Share of each kind of operation; the shares add up to 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -174,48 +147,37 @@ impl WorkloadSpec {
     /// Returns the definition of a core workload.
     pub const fn of(letter: WorkloadLetter) -> Self {
         let none = Mix::NONE;
-        let (mix, distribution) = match letter {
-            WorkloadLetter::A => (
-                Mix {
-                    read: 0.5,
-                    update: 0.5,
-                    ..none
-                },
-                Distribution::Zipfian,
-            ),
-            WorkloadLetter::B => (
-                Mix {
-                    read: 0.95,
-                    update: 0.05,
-                    ..none
-                },
-                Distribution::Zipfian,
-            ),
-            WorkloadLetter::C => (Mix { read: 1.0, ..none }, Distribution::Zipfian),
-            WorkloadLetter::D => (
-                Mix {
-                    read: 0.95,
-                    insert: 0.05,
-                    ..none
-                },
-                Distribution::Latest,
-            ),
-            WorkloadLetter::E => (
-                Mix {
-                    scan: 0.95,
-                    insert: 0.05,
-                    ..none
-                },
-                Distribution::Zipfian,
-            ),
-            WorkloadLetter::F => (
-                Mix {
-                    read: 0.5,
-                    read_modify_write: 0.5,
-                    ..none
-                },
-                Distribution::Zipfian,
-            ),
+        let mix = match letter {
+            WorkloadLetter::A => Mix {
+                read: 0.5,
+                update: 0.5,
+                ..none
+            },
+            WorkloadLetter::B => Mix {
+                read: 0.95,
+                update: 0.05,
+                ..none
+            },
+            WorkloadLetter::C => Mix { read: 1.0, ..none },
+            WorkloadLetter::D => Mix {
+                read: 0.95,
+                insert: 0.05,
+                ..none
+            },
+            WorkloadLetter::E => Mix {
+                scan: 0.95,
+                insert: 0.05,
+                ..none
+            },
+            WorkloadLetter::F => Mix {
+                read: 0.5,
+                read_modify_write: 0.5,
+                ..none
+            },
+        };
+        let distribution = match letter {
+            WorkloadLetter::D => Distribution::Latest,
+            _ => Distribution::Zipfian,
         };
         Self {
             letter,

@@ -5,7 +5,7 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 pub use crate::series::{ChartError, Colour, Series};
-use crate::series::{FONT, number, told};
+use crate::series::{FONT, message, number};
 
 /// Size of a chart in pixels.
 const SIZE: (u32, u32) = (640, 400);
@@ -42,12 +42,12 @@ pub fn draw(chart: &Chart, title: &str, caption: &str) -> Result<String, ChartEr
 
 fn draw_into(svg: &mut String, chart: &Chart, title: &str, caption: &str) -> Result<(), String> {
     let root = SVGBackend::with_string(svg, SIZE).into_drawing_area();
-    root.fill(&WHITE).map_err(told)?;
+    root.fill(&WHITE).map_err(message)?;
     let (upper, lower) = root.split_vertically(SIZE.1 - 24);
     let style = (FONT, 12).into_font().color(&BLACK.mix(0.65));
     let style = style.pos(Pos::new(HPos::Center, VPos::Top));
     let middle = (SIZE.0 as i32 / 2, 4);
-    lower.draw_text(caption, &style, middle).map_err(told)?;
+    lower.draw_text(caption, &style, middle).map_err(message)?;
     let (from, to) = x_range(chart);
     let values = chart.series.iter().flat_map(|series| &series.values);
     let highest = values.map(|(_, value)| *value).fold(0.0, f64::max);
@@ -57,7 +57,7 @@ fn draw_into(svg: &mut String, chart: &Chart, title: &str, caption: &str) -> Res
     builder.x_label_area_size(44).y_label_area_size(62);
     // Space for the legend above everything.
     let context = builder.build_cartesian_2d(from..to, 0.0..(highest * 1.3).max(1e-9));
-    let mut context = context.map_err(told)?;
+    let mut context = context.map_err(message)?;
     draw_axes(&mut context, chart)?;
     draw_series(&mut context, chart)?;
     let mut labels = context.configure_series_labels();
@@ -66,8 +66,8 @@ fn draw_into(svg: &mut String, chart: &Chart, title: &str, caption: &str) -> Res
         .background_style(WHITE.mix(0.85))
         .border_style(BLACK.mix(0.3))
         .label_font((FONT, 13));
-    labels.draw().map_err(told)?;
-    root.present().map_err(told)
+    labels.draw().map_err(message)?;
+    root.present().map_err(message)
 }
 
 /// Drawing context of a chart.
@@ -92,12 +92,12 @@ fn draw_axes(context: &mut Context<'_, '_>, chart: &Chart) -> Result<(), String>
         .y_labels(8);
     if names.is_empty() {
         mesh.x_label_formatter(&number);
-        return mesh.draw().map_err(told);
+        return mesh.draw().map_err(message);
     }
     mesh.disable_x_mesh()
         .x_labels(2 * names.len() + 1)
         .x_label_formatter(&name);
-    mesh.draw().map_err(told)
+    mesh.draw().map_err(message)
 }
 
 fn draw_series(context: &mut Context<'_, '_>, chart: &Chart) -> Result<(), String> {
@@ -107,7 +107,7 @@ fn draw_series(context: &mut Context<'_, '_>, chart: &Chart) -> Result<(), Strin
         let values = &series.values;
         let drawn = if chart.categories.is_empty() {
             let dots = values.iter().map(|at| Circle::new(*at, 3, colour.filled()));
-            context.draw_series(dots).map_err(told)?;
+            context.draw_series(dots).map_err(message)?;
             let values = values.iter().copied();
             if series.is_dashed {
                 context.draw_series(DashedLineSeries::new(values, 4, 3, colour.stroke_width(1)))
@@ -125,7 +125,7 @@ fn draw_series(context: &mut Context<'_, '_>, chart: &Chart) -> Result<(), Strin
             context.draw_series(bars)
         };
         drawn
-            .map_err(told)?
+            .map_err(message)?
             .label(&series.name)
             .legend(move |(x, y)| Rectangle::new([(x, y - 5), (x + 14, y + 5)], colour.filled()));
     }

@@ -20,13 +20,12 @@ pub(super) const OLDER_DRAFT_NAME: &str = "files-of-this-run.txt.new";
 /// File that failed, with the error of the system.
 pub(super) type FailedFile = (PathBuf, io::Error);
 
-/// Files that are written but not in place yet. Dropping this removes them unless they are to be
-/// kept.
+/// Files that are written but not in place yet. Dropping this removes them unless they are to stay.
 #[derive(Debug)]
 pub(super) struct Draft {
     writer: &'static str,
     folder: PathBuf,
-    is_kept: bool,
+    is_retained: bool,
 }
 
 impl Draft {
@@ -37,7 +36,7 @@ impl Draft {
         Ok(Self {
             writer,
             folder: folder.to_owned(),
-            is_kept: false,
+            is_retained: false,
         })
     }
 
@@ -60,13 +59,13 @@ impl Draft {
 
     /// Keeps the draft files from now on: those that are not in place must not be lost.
     pub(super) fn keep(&mut self) {
-        self.is_kept = true;
+        self.is_retained = true;
     }
 }
 
 impl Drop for Draft {
     fn drop(&mut self) {
-        if !self.is_kept {
+        if !self.is_retained {
             // The next run removes what remains.
             let _ = remove_drafts(self.writer, &self.folder);
         }
@@ -114,7 +113,7 @@ mod tests {
 
     const WRITER: &str = "farleaf figures";
 
-    /// Promise: drafts are removed with their owner, unless they are to be kept; a file that no run
+    /// Promise: drafts are removed with their owner, unless they are to stay; a file that no run
     /// writes is never removed with them.
     #[test]
     fn drafts_are_removed_and_nothing_else() {

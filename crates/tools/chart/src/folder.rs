@@ -389,12 +389,12 @@ mod tests {
         assert!(matches!(error, FolderError::Io { .. }), "{error}");
         let link = place.path().join("link");
         std::os::unix::fs::symlink("nowhere", &link).expect("made");
-        for (path, told) in [
+        for (path, expected) in [
             (file, "is a file, not"),
             (link, "is a symbolic link without"),
         ] {
             let error = Folder::claim(WRITER, &path, &[]).expect_err("no folder");
-            assert!(error.to_string().contains(told), "{error}");
+            assert!(error.to_string().contains(expected), "{error}");
         }
         assert!(!place.path().join("nowhere").exists());
     }

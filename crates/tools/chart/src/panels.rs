@@ -5,7 +5,7 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 pub use crate::series::{ChartError, Colour, Series};
-use crate::series::{FONT, mark_height, number, told};
+use crate::series::{FONT, mark_height, message, number};
 
 /// Share of a panel's height that stays free above its lines: to separate them from the frame, or
 /// for a legend.
@@ -76,7 +76,7 @@ fn draw_into(svg: &mut String, of: &Panels) -> Result<(), String> {
     let below = X_AXIS_HEIGHT + CAPTION_HEIGHT;
     let height = TITLE_HEIGHT + PANEL_HEIGHT * of.panels.len() as u32 + below;
     let root = SVGBackend::with_string(svg, (WIDTH, height)).into_drawing_area();
-    root.fill(&WHITE).map_err(told)?;
+    root.fill(&WHITE).map_err(message)?;
     let centred = |size, ink: f64| {
         let style = (FONT, size).into_font().color(&BLACK.mix(ink));
         style.pos(Pos::new(HPos::Center, VPos::Top))
@@ -84,9 +84,9 @@ fn draw_into(svg: &mut String, of: &Panels) -> Result<(), String> {
     let middle = WIDTH as i32 / 2;
     let caption_at = (middle, (height - CAPTION_HEIGHT) as i32 + 4);
     root.draw_text(&of.title, &centred(16, 1.0), (middle, 10))
-        .map_err(told)?;
+        .map_err(message)?;
     root.draw_text(&of.caption, &centred(12, 0.65), caption_at)
-        .map_err(told)?;
+        .map_err(message)?;
     let x_to = x_end(of);
     let (_, mut rest) = root.split_vertically(TITLE_HEIGHT);
     for (index, panel) in of.panels.iter().enumerate() {
@@ -103,7 +103,7 @@ fn draw_into(svg: &mut String, of: &Panels) -> Result<(), String> {
         draw_panel(&area, of, panel, place)?;
         rest = others;
     }
-    root.present().map_err(told)
+    root.present().map_err(message)
 }
 
 /// Position of a panel among the others, and what is drawn in it besides its lines.
@@ -150,7 +150,7 @@ fn draw_panel(
         .x_label_area_size(if place.is_last { X_AXIS_HEIGHT } else { 0 })
         .y_label_area_size(76);
     let context = builder.build_cartesian_2d(0.0..place.x_to, panel.y_from..y_to);
-    let mut context = context.map_err(told)?;
+    let mut context = context.map_err(message)?;
     let mut mesh = context.configure_mesh();
     mesh.y_desc(&panel.y_label)
         .axis_desc_style((FONT, 13))
@@ -163,8 +163,8 @@ fn draw_panel(
     if place.is_last {
         mesh.x_desc(&of.x_label);
     }
-    mesh.draw().map_err(told)?;
-    draw_marks(&mut context, &of.marks, (panel.y_from, y_to), place)?;
+    mesh.draw().map_err(message)?;
+    draw_marks(&mut context, &of.marks, panel.y_from, y_to, place)?;
     draw_lines(&mut context, panel)?;
     if !place.has_legend {
         return Ok(());
@@ -182,21 +182,22 @@ fn draw_panel(
         .background_style(WHITE.mix(0.85))
         .border_style(BLACK.mix(0.3))
         .label_font((FONT, 12));
-    labels.draw().map_err(told)
+    labels.draw().map_err(message)
 }
 
 /// Draws the marks; their names are in the first panel only.
 fn draw_marks(
     context: &mut Context<'_, '_>,
     marks: &[Mark],
-    (y_from, y_to): (f64, f64),
+    y_from: f64,
+    y_to: f64,
     place: PanelPosition,
 ) -> Result<(), String> {
     let ink = BLACK.mix(0.55);
     for (index, mark) in marks.iter().enumerate() {
         let ends = [(mark.x, y_from), (mark.x, y_to)];
         let line = DashedLineSeries::new(ends, 5, 4, ink.stroke_width(1));
-        context.draw_series(line).map_err(told)?;
+        context.draw_series(line).map_err(message)?;
         if place.is_first {
             let style = (FONT, 12).into_font().color(&ink);
             // On the side with more space.
@@ -211,7 +212,7 @@ fn draw_marks(
             let area = context.plotting_area().strip_coord_spec();
             let (left, top) = area.get_base_pixel();
             area.draw_text(&mark.name, &style, (x - left + aside, y - top + below))
-                .map_err(told)?;
+                .map_err(message)?;
         }
     }
     Ok(())
@@ -228,7 +229,7 @@ fn draw_lines(context: &mut Context<'_, '_>, panel: &Panel) -> Result<(), String
         };
         let high = mark_height(series);
         drawn
-            .map_err(told)?
+            .map_err(message)?
             .label(&series.name)
             .legend(move |(x, y)| {
                 Rectangle::new([(x, y - high), (x + 14, y + high)], colour.filled())

@@ -83,6 +83,6 @@ pub(crate) fn number(number: &f64) -> String {
     shown.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-pub(crate) fn told(error: impl std::fmt::Display) -> String {
+pub(crate) fn message(error: impl std::fmt::Display) -> String {
     error.to_string()
 }

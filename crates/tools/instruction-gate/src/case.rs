@@ -29,6 +29,20 @@ pub struct Case {
 }
 
 impl Case {
+    const fn new(
+        name: &'static str,
+        function: &'static str,
+        operation_count: u64,
+        run: fn(u64),
+    ) -> Self {
+        Self {
+            name,
+            function,
+            operation_count,
+            run,
+        }
+    }
+
     /// Returns the pattern that selects the measured function for callgrind's `--toggle-collect`.
     ///
     /// Callgrind matches its demangled names, `crate::module::function` for both of Rust's mangling
@@ -46,54 +60,30 @@ impl Case {
 
 /// All cases, in the order of the table.
 pub const CASES: &[Case] = &[
-    Case {
-        name: "checksum_160_bytes",
-        function: "gate_checksum",
-        operation_count: 20_000,
-        run: |operation_count| gate_checksum(&prepare_leaf_image(), operation_count),
-    },
-    Case {
-        name: "get",
-        function: "gate_get",
-        operation_count: 20_000,
-        run: |operation_count| gate_get(&prepare_table(), operation_count),
-    },
-    Case {
-        name: "put",
-        function: "gate_put",
-        operation_count: 20_000,
-        run: |operation_count| gate_put(&prepare_table(), operation_count),
-    },
-    Case {
-        name: "multi_get_of_16",
-        function: "gate_multi_get",
-        operation_count: 2_000,
-        run: |operation_count| gate_multi_get(&prepare_table(), operation_count),
-    },
-    Case {
-        name: "scan_of_100",
-        function: "gate_scan",
-        operation_count: 2_000,
-        run: |operation_count| gate_scan(&prepare_table(), operation_count),
-    },
-    Case {
-        name: "byte_get",
-        function: "gate_byte_get",
-        operation_count: 10_000,
-        run: |operation_count| gate_byte_get(&prepare_byte_table(), operation_count),
-    },
-    Case {
-        name: "byte_put",
-        function: "gate_byte_put",
-        operation_count: 20_000,
-        run: |operation_count| gate_byte_put(&prepare_byte_table(), operation_count),
-    },
-    Case {
-        name: "byte_scan_of_100",
-        function: "gate_byte_scan",
-        operation_count: 4_000,
-        run: |operation_count| gate_byte_scan(&prepare_byte_table(), operation_count),
-    },
+    Case::new("checksum_160_bytes", "gate_checksum", 20_000, |count| {
+        gate_checksum(&prepare_leaf_image(), count);
+    }),
+    Case::new("get", "gate_get", 20_000, |count| {
+        gate_get(&prepare_table(), count);
+    }),
+    Case::new("put", "gate_put", 20_000, |count| {
+        gate_put(&prepare_table(), count);
+    }),
+    Case::new("multi_get_of_16", "gate_multi_get", 2_000, |count| {
+        gate_multi_get(&prepare_table(), count);
+    }),
+    Case::new("scan_of_100", "gate_scan", 2_000, |count| {
+        gate_scan(&prepare_table(), count);
+    }),
+    Case::new("byte_get", "gate_byte_get", 10_000, |count| {
+        gate_byte_get(&prepare_byte_table(), count);
+    }),
+    Case::new("byte_put", "gate_byte_put", 20_000, |count| {
+        gate_byte_put(&prepare_byte_table(), count);
+    }),
+    Case::new("byte_scan_of_100", "gate_byte_scan", 4_000, |count| {
+        gate_byte_scan(&prepare_byte_table(), count);
+    }),
 ];
 
 /// Size of a leaf of eight slots without its lock word: four words, eight keys, eight values.

@@ -113,7 +113,7 @@ pub fn blessed<'a>(
     let bless = |(name, instructions_per_operation): (&str, f64)| {
         let tolerance_percent = old
             .get(name)
-            .map_or(DEFAULT_TOLERANCE_PERCENT, |kept| kept.tolerance_percent);
+            .map_or(DEFAULT_TOLERANCE_PERCENT, |old| old.tolerance_percent);
         (
             name.to_owned(),
             Expectation {
@@ -169,12 +169,12 @@ mod tests {
     #[test]
     fn blessing_keeps_tolerances_and_drops_gone_cases() {
         let old = Expectations::from([
-            ("kept".to_owned(), expectation(10.0, 7.0)),
+            ("old".to_owned(), expectation(10.0, 7.0)),
             ("gone".to_owned(), expectation(10.0, 7.0)),
         ]);
-        let new = blessed(&old, [("kept", 11.0), ("new", 3.0)]);
+        let new = blessed(&old, [("old", 11.0), ("new", 3.0)]);
         let wanted = Expectations::from([
-            ("kept".to_owned(), expectation(11.0, 7.0)),
+            ("old".to_owned(), expectation(11.0, 7.0)),
             (
                 "new".to_owned(),
                 expectation(3.0, DEFAULT_TOLERANCE_PERCENT),

@@ -61,7 +61,7 @@ struct Row {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Comparison {
     rows: Vec<Row>,
-    gone: Vec<String>,
+    unmeasured: Vec<String>,
 }
 
 impl Comparison {
@@ -78,15 +78,15 @@ impl Comparison {
                 measured,
             })
             .collect();
-        let is_gone = |name: &&String| rows.iter().all(|row| row.case != **name);
-        let gone = expectations.keys().filter(is_gone).cloned().collect();
-        Comparison { rows, gone }
+        let is_unmeasured = |name: &&String| rows.iter().all(|row| row.case != **name);
+        let unmeasured = expectations.keys().filter(is_unmeasured).cloned().collect();
+        Comparison { rows, unmeasured }
     }
 
     /// Returns whether every case is within its tolerance and every expectation has its case.
     pub fn passes(&self) -> bool {
         let within = |row: &Row| Outcome::of(row.expected.as_ref(), row.measured) == Outcome::Ok;
-        self.gone.is_empty() && self.rows.iter().all(within)
+        self.unmeasured.is_empty() && self.rows.iter().all(within)
     }
 }
 
@@ -122,7 +122,7 @@ impl fmt::Display for Comparison {
                 outcome.remark()
             )?;
         }
-        for case in &self.gone {
+        for case in &self.unmeasured {
             writeln!(
                 formatter,
                 "{case}: unknown case in expected.toml; remove it with --bless"

@@ -37,7 +37,7 @@ fn apply(act: Act, value: &mut Option<Value>) -> bool {
 /// The operation that fits no order after those before it.
 pub fn check(operations: &[Operation]) -> Result<(), String> {
     let mut operations = operations.to_vec();
-    operations.sort_by_key(|operation| operation.begun_ns);
+    operations.sort_by_key(|operation| operation.started_ns);
     let mut seen: HashSet<SearchState> = HashSet::new();
     let mut stack: Vec<SearchState> = vec![(0, Vec::new(), None)];
     let mut farthest = 0;
@@ -55,21 +55,21 @@ pub fn check(operations: &[Operation]) -> Result<(), String> {
         let mut first_end = u64::MAX;
         for index in open.clone() {
             // Operations that begin later have also ended later.
-            if operations[index].begun_ns > first_end {
+            if operations[index].started_ns > first_end {
                 break;
             }
             first_end = first_end.min(operations[index].ended_ns.unwrap_or(u64::MAX));
         }
         for index in open {
             let operation = operations[index];
-            if operation.begun_ns > first_end {
+            if operation.started_ns > first_end {
                 break;
             }
             let mut value = value;
             if !apply(operation.act, &mut value) {
                 continue;
             }
-            let place = next_state(&operations, (first, &behind), index, value);
+            let place = next_state(&operations, first, &behind, index, value);
             if seen.insert(place.clone()) {
                 stack.push(place);
             }
@@ -78,7 +78,7 @@ pub fn check(operations: &[Operation]) -> Result<(), String> {
         // place forever.
         let skipped = operations.get(first);
         if skipped.is_some_and(|it| it.ended_ns.is_none()) && !behind.contains(&first) {
-            let place = next_state(&operations, (first, &behind), first, value);
+            let place = next_state(&operations, first, &behind, first, value);
             if seen.insert(place.clone()) {
                 stack.push(place);
             }
@@ -91,7 +91,8 @@ pub fn check(operations: &[Operation]) -> Result<(), String> {
 /// Returns the state with one more operation ordered or skipped.
 fn next_state(
     operations: &[Operation],
-    (first, behind): (usize, &[usize]),
+    first: usize,
+    behind: &[usize],
     index: usize,
     value: Option<Value>,
 ) -> SearchState {
@@ -110,10 +111,10 @@ fn next_state(
 mod tests {
     use super::*;
 
-    fn operation(act: Act, begun_ns: u64, ended_ns: Option<u64>) -> Operation {
+    fn operation(act: Act, started_ns: u64, ended_ns: Option<u64>) -> Operation {
         Operation {
             act,
-            begun_ns,
+            started_ns,
             ended_ns,
         }
     }
@@ -121,11 +122,12 @@ mod tests {
     /// Promise: linearizable histories pass, and others are detected.
     #[test]
     fn histories_are_told_apart() {
-        let write = |value, begun, ended| operation(Act::Write(Some(value)), begun, Some(ended));
-        let read = |value, begun, ended| operation(Act::Read(value), begun, Some(ended));
+        let write =
+            |value, started, ended| operation(Act::Write(Some(value)), started, Some(ended));
+        let read = |value, started, ended| operation(Act::Read(value), started, Some(ended));
         let remove =
-            |was_there, begun, ended| operation(Act::Remove(was_there), begun, Some(ended));
-        let lost = |value, begun| operation(Act::Write(Some(value)), begun, None);
+            |was_there, started, ended| operation(Act::Remove(was_there), started, Some(ended));
+        let lost = |value, started| operation(Act::Write(Some(value)), started, None);
         let right = [
             vec![write(1, 0, 1), read(Some(1), 2, 3)],
             vec![write(1, 0, 5), read(None, 1, 2), read(Some(1), 3, 4)],

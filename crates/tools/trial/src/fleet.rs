@@ -21,8 +21,8 @@ const COORDINATOR: &str = "FARLEAF_TEST_COORDINATOR";
 const ADDRESS: &str = "FARLEAF_TEST_ADDRESS";
 
 /// Longest time to wait for an event.
-const PATIENCE: Duration = Duration::from_mins(1);
-const LOOK_PAUSE: Duration = Duration::from_millis(10);
+const WAIT_LIMIT: Duration = Duration::from_mins(1);
+const POLL_PAUSE: Duration = Duration::from_millis(10);
 
 /// Returns the secret that all processes of a trial share.
 ///
@@ -189,12 +189,12 @@ impl ProcessCluster {
             .expect("this test can be started again");
         let stderr = child.stderr.take().expect("it is piped");
         let mut lines = BufReader::new(stderr).lines();
-        let mut said = Vec::new();
+        let mut output = Vec::new();
         let is_up = lines.by_ref().map_while(Result::ok).any(|line| {
-            said.push(line);
-            said.last().is_some_and(|line| line == "up")
+            output.push(line);
+            output.last().is_some_and(|line| line == "up")
         });
-        assert!(is_up, "server {} did not start: {said:#?}", index + 1);
+        assert!(is_up, "server {} did not start: {output:#?}", index + 1);
         std::thread::spawn(move || {
             for line in lines.map_while(Result::ok) {
                 eprintln!("server {}: {line}", index + 1);
@@ -250,9 +250,9 @@ pub fn view(coordinator: &SharedCoordinator) -> View {
     loop {
         match coordinator.range("") {
             Ok(snapshot) => return View::of(snapshot.revision, &snapshot.entries),
-            Err(error) => assert!(since.elapsed() < PATIENCE, "{error}"),
+            Err(error) => assert!(since.elapsed() < WAIT_LIMIT, "{error}"),
         }
-        std::thread::sleep(LOOK_PAUSE);
+        std::thread::sleep(POLL_PAUSE);
     }
 }
 
@@ -279,8 +279,8 @@ pub fn wait_regions(
         if !regions.is_empty() && regions.iter().all(|region| holds(&view, region)) {
             return;
         }
-        assert!(since.elapsed() < PATIENCE, "{regions:#?}");
-        std::thread::sleep(LOOK_PAUSE);
+        assert!(since.elapsed() < WAIT_LIMIT, "{regions:#?}");
+        std::thread::sleep(POLL_PAUSE);
     }
 }
 

@@ -27,7 +27,7 @@ pub struct Operation {
     /// Operation and result.
     pub act: Act,
     /// Begin, in nanoseconds since the history began.
-    pub begun_ns: u64,
+    pub started_ns: u64,
     /// End, in nanoseconds since the history began; `None` if it is unknown whether and when the
     /// operation took effect.
     pub ended_ns: Option<u64>,
@@ -67,7 +67,7 @@ impl History {
         let all = by_key.values().flatten().copied();
         all.filter(|it| {
             let is_ended = it.ended_ns.is_some_and(|ended| ended < time_ns.end);
-            it.begun_ns >= time_ns.start && is_ended
+            it.started_ns >= time_ns.start && is_ended
         })
         .collect()
     }

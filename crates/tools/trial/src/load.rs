@@ -17,7 +17,7 @@ pub const KEY_COUNT: u64 = 24;
 /// Pause between two operations of a client.
 const PAUSE: Duration = Duration::from_micros(500);
 /// Pause between two checks of a condition.
-const LOOK_PAUSE: Duration = Duration::from_millis(5);
+const POLL_PAUSE: Duration = Duration::from_millis(5);
 
 /// Returns the split keys of trial tables; [`key_of`] returns keys of all three regions.
 pub fn split_keys() -> Vec<Vec<u8>> {
@@ -139,7 +139,7 @@ impl Trial {
             let is_over = self.is_over.load(Ordering::Acquire);
             assert!(!is_over, "a client has ended");
             assert!(since.elapsed() < Duration::from_mins(1), "{done_count}");
-            thread::sleep(LOOK_PAUSE);
+            thread::sleep(POLL_PAUSE);
         }
     }
 
@@ -151,8 +151,8 @@ impl Trial {
         while !self.is_over.load(Ordering::Acquire) {
             let number = random.below(KEY_COUNT);
             let value = self.draw_value();
-            let begun_ns = self.history.now_ns();
-            let done = operate(table, &key_of(number), (random.below(10), value));
+            let started_ns = self.history.now_ns();
+            let done = operate(table, &key_of(number), random.below(10), value);
             let ended_ns = self.history.now_ns();
             let (act, ended_ns) = match done {
                 Ok(act) => {
@@ -170,7 +170,7 @@ impl Trial {
             };
             let operation = Operation {
                 act,
-                begun_ns,
+                started_ns,
                 ended_ns,
             };
             self.history.note(number, operation);
@@ -194,17 +194,17 @@ impl Trial {
             "operation failed: {error}"
         );
         self.refused_count.fetch_add(1, Ordering::Relaxed);
-        thread::sleep(LOOK_PAUSE);
+        thread::sleep(POLL_PAUSE);
     }
 
     /// Reads all keys, adds the reads to the history, and checks that it is linearizable.
     pub fn check_history(self, table: &PersistentTable) {
         for number in 0..KEY_COUNT {
-            let begun_ns = self.history.now_ns();
+            let started_ns = self.history.now_ns();
             let found = table.get(&key_of(number)).expect("it is served");
             let operation = Operation {
                 act: Act::Read(found.as_deref().map(value_of)),
-                begun_ns,
+                started_ns,
                 ended_ns: Some(self.history.now_ns()),
             };
             self.history.note(number, operation);
@@ -244,7 +244,8 @@ pub fn wait_served(table: &PersistentTable) -> Duration {
 fn operate(
     table: &PersistentTable,
     key: &[u8],
-    (kind, value): (u64, Value),
+    kind: u64,
+    value: Value,
 ) -> Result<Act, (Option<Act>, Box<ClientError>)> {
     let new = bytes_of(value);
     let write = Act::Write(Some(value));

@@ -16,9 +16,8 @@ const UNREACHED: Duration = Duration::from_millis(20);
 /// Longest time for which a watch waits before it checks whether it is cut off.
 const WATCH_PART: Duration = Duration::from_millis(20);
 
-/// Connection to an embedded coordinator that can be cut. Clones are the same connection; one
-/// created by [`way`](Self::way) is cut separately. While a connection is cut, its requests have no
-/// effect.
+/// Connection to an embedded coordinator that can be cut. Clones are the same connection.
+/// While it is cut, its requests have no effect.
 #[derive(Clone, Debug)]
 pub struct CuttableCoordinator {
     inner: Embedded,
@@ -32,12 +31,6 @@ impl CuttableCoordinator {
             inner,
             is_cut: Arc::default(),
         }
-    }
-
-    /// Returns another connection to the same coordinator, which is cut separately.
-    #[must_use]
-    pub fn way(&self) -> Self {
-        Self::new(self.inner.clone())
     }
 
     /// Cuts the connection.
@@ -106,8 +99,8 @@ impl Coordinator for CuttableCoordinator {
     fn watch(&self, prefix: &str, after: Revision) -> Result<Box<dyn Watch>, CoordinatorError> {
         self.check()?;
         let inner = self.inner.watch(prefix, after)?;
-        let way = self.clone();
-        Ok(Box::new(CutWatch { inner, way }))
+        let connection = self.clone();
+        Ok(Box::new(CutWatch { inner, connection }))
     }
 
     fn expect(&self, cluster: ClusterId) {
@@ -118,7 +111,7 @@ impl Coordinator for CuttableCoordinator {
 /// Watch over a connection that can be cut.
 struct CutWatch {
     inner: Box<dyn Watch>,
-    way: CuttableCoordinator,
+    connection: CuttableCoordinator,
 }
 
 impl Watch for CutWatch {
@@ -128,7 +121,7 @@ impl Watch for CutWatch {
     ) -> Result<Vec<farleaf_cluster::coordinator::Event>, CoordinatorError> {
         let since = Instant::now();
         loop {
-            self.way.check()?;
+            self.connection.check()?;
             let left = timeout.saturating_sub(since.elapsed());
             let events = self.inner.next(left.min(WATCH_PART))?;
             // Events seen right before a cut may still be returned.

@@ -58,7 +58,7 @@ pub trait Engine: Send + Sync {
     fn sync(&self) -> anyhow::Result<()>;
 }
 
-/// Engine, with the way in which it is used.
+/// Engine and its configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub enum EngineName {
     /// This project's.
@@ -74,15 +74,6 @@ pub enum EngineName {
 }
 
 impl EngineName {
-    /// All engines.
-    pub const ALL: [Self; 5] = [
-        Self::Farleaf,
-        Self::Fjall,
-        Self::FjallBlobs,
-        Self::Rocksdb,
-        Self::RocksdbBlobs,
-    ];
-
     /// Returns the name in reports.
     pub const fn text(self) -> &'static str {
         match self {

@@ -1,5 +1,6 @@
 //! Tests that all compared engines give the same answers.
 
+use clap::ValueEnum as _;
 use farleaf_bench::runner::ValueSize;
 use farleaf_bench_lsm::comparison::{LsmComparisonPlan, compare};
 use farleaf_bench_lsm::engines::{EngineName, EngineSettings, Promise};
@@ -7,7 +8,7 @@ use farleaf_bench_lsm::report::Report;
 use farleaf_bench_lsm::work::{Phase, WorkAmount};
 
 fn built() -> Vec<EngineName> {
-    let all = EngineName::ALL.into_iter();
+    let all = EngineName::value_variants().iter().copied();
     all.filter(|name| {
         if !name.is_built() {
             println!("skipped: {} is not part of this build", name.text());

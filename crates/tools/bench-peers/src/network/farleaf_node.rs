@@ -109,7 +109,7 @@ impl Server for FarleafNode {
             match tasks.spawn(perform(table, request, keys.next_key())) {
                 Ok(Some(outcome)) => note(outcome),
                 Ok(None) => {}
-                Err(_) => bail!("there was room"),
+                Err(_) => bail!("the set has a vacancy"),
             }
         }
         tasks.drain(session.completions(), &mut note);

@@ -13,8 +13,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context;
-use rand::rngs::StdRng;
-use rand::{RngExt, SeedableRng};
+use farleaf_base::random::Random;
+use farleaf_bench::report::median;
+
+use crate::subject::joined;
 
 pub use farleaf_node::{FarleafNode, serve};
 pub use redis::RedisServer;
@@ -65,21 +67,21 @@ pub trait Server: Sync {
 /// Random keys of a connection.
 #[derive(Debug)]
 pub struct Keys {
-    draw: StdRng,
+    random: Random,
     record_count: u64,
 }
 
 impl Keys {
     fn new(seed: u64, record_count: u64) -> Self {
         Self {
-            draw: StdRng::seed_from_u64(seed),
+            random: Random::new(seed),
             record_count,
         }
     }
 
     /// Draws the next key.
     pub fn next_key(&mut self) -> u64 {
-        key_of(self.draw.random_range(0..self.record_count))
+        key_of(self.random.below(self.record_count))
     }
 }
 
@@ -115,7 +117,8 @@ pub fn compare(plan: &NetworkPlan, mut tell: impl FnMut(&str)) -> anyhow::Result
                         rates.push(rate);
                     }
                 }
-                let [farleaf, redis] = rates.map(median);
+                let [farleaf, redis] =
+                    rates.map(|rates| median(rates.into_iter()).unwrap_or(f64::NAN));
                 let row = Row {
                     request,
                     connection_count,
@@ -152,21 +155,9 @@ fn measure(
         let threads: Vec<_> = (0..connection_count)
             .map(|connection| scope.spawn(move || work(connection)))
             .collect();
-        threads
-            .into_iter()
-            .map(|thread| {
-                thread
-                    .join()
-                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-            })
-            .collect::<anyhow::Result<Vec<_>>>()
+        joined(threads).collect::<anyhow::Result<Vec<_>>>()
     })?;
     // Each connection's own time, without the time to open it.
     let rate = |time: &Duration| request_count as f64 / time.as_secs_f64();
     Ok(times.iter().map(rate).sum())
-}
-
-fn median(mut rates: Vec<f64>) -> f64 {
-    rates.sort_by(f64::total_cmp);
-    rates[rates.len() / 2]
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 
 const START_TIME_MAX: Duration = Duration::from_secs(10);
-const LOOK_INTERVAL: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Redis server; it ends when this is dropped.
 #[derive(Debug)]
@@ -46,7 +46,7 @@ impl RedisProcess {
                 "'{}' ended or did not listen in time",
                 program.display()
             );
-            sleep(LOOK_INTERVAL);
+            sleep(POLL_INTERVAL);
         }
         Ok(server)
     }

@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 const AWAKE_TIME: Duration = Duration::from_micros(50);
-const ROOM_SIZE_BYTES: usize = 16 << 10;
+const BUFFER_SIZE_BYTES: usize = 16 << 10;
 
 /// Connection that can be polled without waiting.
 pub(crate) trait Socket: Read + Write {
@@ -32,12 +32,12 @@ impl Socket for UnixStream {
 pub(crate) fn receive(socket: &mut impl Socket, inbox: &mut Vec<u8>) -> io::Result<()> {
     socket.set_nonblocking(true)?;
     let mut since = None;
-    let mut room = [0; ROOM_SIZE_BYTES];
+    let mut buffer = [0; BUFFER_SIZE_BYTES];
     loop {
-        match socket.read(&mut room) {
+        match socket.read(&mut buffer) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(count) => {
-                inbox.extend_from_slice(&room[..count]);
+                inbox.extend_from_slice(&buffer[..count]);
                 return socket.set_nonblocking(false);
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {

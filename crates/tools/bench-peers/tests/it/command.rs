@@ -38,12 +38,12 @@ fn bad_options_are_refused() {
         ),
         (&["--kind", "bytes", "--value-size", "7"], &["'7'", "8..="]),
     ];
-    for (arguments, told) in cases {
+    for (arguments, expected) in cases {
         let mut command = Command::new(env!("CARGO_BIN_EXE_farleaf-bench-peers"));
         let ran = command.args(arguments).output().expect("the program");
         let text = String::from_utf8_lossy(&ran.stderr);
         assert_eq!(ran.status.code(), Some(2), "{arguments:?}: {text}");
-        for part in told {
+        for part in expected {
             assert!(text.contains(part), "{part}: {text}");
         }
     }

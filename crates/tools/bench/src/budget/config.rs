@@ -44,13 +44,8 @@ impl BudgetConfig {
     /// [`BenchError::BadOption`].
     pub fn validate(&self) -> Result<(), BenchError> {
         self.table.validate()?;
-        let bad = |option, given: String, allowed: &str| {
-            Err(BenchError::BadOption {
-                option,
-                given,
-                allowed: allowed.to_owned(),
-            })
-        };
+        let bad =
+            |option, given: String, allowed: &str| Err(BenchError::bad(option, given, allowed));
         if self.table.layer != LayerKind::Learned {
             return bad("index", self.table.layer.to_string(), "learned");
         }

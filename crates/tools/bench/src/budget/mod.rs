@@ -12,5 +12,4 @@ mod sweep;
 
 pub use config::BudgetConfig;
 pub use figure::{CSV_NAME, SVG_NAME, files};
-pub use rows::{header_text, point_row};
-pub use sweep::{BudgetPoint, BudgetReport, BudgetSink, Mean, run};
+pub use sweep::{BudgetPoint, BudgetReport, Mean, run};

@@ -22,28 +22,20 @@ const COLUMNS: Columns<11> = Columns {
 };
 
 /// Returns the settings of the sweep, and the header of the table with a rule below it.
-pub fn header_text(config: &BudgetConfig, full_bytes: u64) -> String {
+pub(super) fn header_text(config: &BudgetConfig, full_bytes: u64) -> String {
     let table = &config.table;
-    let names = COLUMNS.header();
     format!(
-        "{} records, {} keys, {} fabric; slots {}, fill {} %, epsilon {}, seed {}, commit {}\n\
-         {} gets each, after as many warm-up gets; all metadata: {}, {} per key\n\n{names}",
-        count(table.records),
-        table.dataset,
-        table.fabric,
-        table.slots,
-        table.fill_percent,
-        table.epsilon_keys,
-        table.seed,
-        table.commit,
+        "{}\n{} gets each, after as many warm-up gets; all metadata: {}, {} per key\n\n{}",
+        table.table_text(),
         count(table.operations),
         bytes(full_bytes as f64),
-        bytes(full_bytes as f64 / table.records as f64)
+        bytes(full_bytes as f64 / table.records as f64),
+        COLUMNS.header()
     )
 }
 
 /// Returns the row of one budget, with its line feed.
-pub fn point_row(point: &BudgetPoint) -> String {
+pub(super) fn point_row(point: &BudgetPoint) -> String {
     let budget = point.percent.map(|percent| format!("{percent} %"));
     COLUMNS.row([
         point.distribution.to_string(),

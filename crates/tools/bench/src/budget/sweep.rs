@@ -4,38 +4,22 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use farleaf::{
-    Cost, METADATA_BUDGET_BYTES_MIN, OperationKind, PartialCounts, Pool, Session, SessionOptions,
-    Table,
+    KindCounters, METADATA_BUDGET_BYTES_MIN, OperationKind, PartialCounts, Pool, Session,
+    SessionOptions, Table,
 };
 use serde::Serialize;
 
 use super::BudgetConfig;
+use super::rows::{header_text, point_row};
 use crate::dataset::KeySet;
 use crate::distribution::{Distribution, IndexChooser, numbered_stream};
-use crate::runner::{
-    BenchError, LoadedStore, Phase, PhaseKind, ProgressSink, TABLE_NAME, generate_keys,
-};
+use crate::runner::fault_counts::FaultCounts;
+use crate::runner::{BenchError, LoadedStore, ProgressSink, Row, TABLE_NAME, generate_keys};
 use crate::verify::loaded_value;
 use crate::workload::WorkloadLetter;
 
 /// Gets between two progress reports.
 const GETS_PER_REPORT: u64 = 1 << 12;
-
-/// Receiver of a sweep's progress.
-pub trait BudgetSink: ProgressSink {
-    /// Called when the table is loaded: a session without a budget holds this many bytes, and all
-    /// budgets are large enough.
-    fn loaded(&self, full_bytes: u64) {
-        let _ = full_bytes;
-    }
-
-    /// Called when a budget was measured.
-    fn point(&self, point: &BudgetPoint) {
-        let _ = point;
-    }
-}
-
-impl BudgetSink for crate::runner::Silent {}
 
 /// Means per get.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -106,7 +90,7 @@ impl BudgetReport {
 /// # Errors
 /// An option is out of range, a budget is too small for any table, the host has not enough memory,
 /// or the store failed otherwise.
-pub fn run(config: &BudgetConfig, sink: &dyn BudgetSink) -> Result<BudgetReport, BenchError> {
+pub fn run(config: &BudgetConfig, sink: &dyn ProgressSink) -> Result<BudgetReport, BenchError> {
     config.validate()?;
     let keys = generate_keys(&config.table, sink)?;
     let store = LoadedStore::load(&config.table, &keys, WorkloadLetter::C, sink)?;
@@ -124,13 +108,13 @@ pub fn run(config: &BudgetConfig, sink: &dyn BudgetSink) -> Result<BudgetReport,
         .iter()
         .map(|percent| Ok((*percent, budget_bytes(full_bytes, *percent)?)))
         .collect::<Result<_, BenchError>>()?;
-    sink.loaded(full_bytes);
+    sink.note(&header_text(config, full_bytes));
     let mut points = Vec::new();
     for distribution in &config.distributions {
         let all = budgets.iter().copied().map(Some);
         for budget in core::iter::once(None).chain(all) {
             let point = sweep.measure(*distribution, budget)?;
-            sink.point(&point);
+            sink.row(&Row::new(point_row(&point), &point));
             points.push(point);
         }
     }
@@ -147,27 +131,33 @@ fn budget_bytes(full_bytes: u64, percent: f64) -> Result<u64, BenchError> {
     if bytes >= METADATA_BUDGET_BYTES_MIN {
         return Ok(bytes);
     }
-    Err(BenchError::BadOption {
-        option: "budgets",
-        given: format!("{percent} % of {full_bytes} bytes ({bytes} bytes)"),
-        allowed: format!(
-            "at least {METADATA_BUDGET_BYTES_MIN} bytes; use larger budgets or more --records"
-        ),
-    })
+    let given = format!("{percent} % of {full_bytes} bytes ({bytes} bytes)");
+    let allowed =
+        format!("at least {METADATA_BUDGET_BYTES_MIN} bytes; use larger budgets or more --records");
+    Err(BenchError::bad("budgets", given, allowed))
 }
 
 struct Sweep<'a> {
     config: &'a BudgetConfig,
     keys: Arc<KeySet>,
     pool: &'a Pool,
-    sink: &'a dyn BudgetSink,
+    sink: &'a dyn ProgressSink,
 }
 
-/// Counts of gets with incorrect answers.
-#[derive(Clone, Copy, Debug, Default)]
-struct GetFaults {
-    errors: u64,
-    missing: u64,
+/// Values of the counters of gets at a moment.
+struct GetCounters {
+    gets: KindCounters,
+    pages: PartialCounts,
+}
+
+impl GetCounters {
+    fn now(session: &Session, table: &Table) -> Self {
+        Self {
+            gets: session.counters(OperationKind::Get),
+            // Without a budget nothing is fetched.
+            pages: table.partial_counts().unwrap_or_default(),
+        }
+    }
 }
 
 impl Sweep<'_> {
@@ -189,17 +179,13 @@ impl Sweep<'_> {
         budget: Option<(f64, u64)>,
     ) -> Result<BudgetPoint, BenchError> {
         let gets = self.config.table.operations;
-        self.sink.begin(Phase {
-            workload: Some(WorkloadLetter::C),
-            kind: PhaseKind::Running,
-            total: 2 * gets,
-        });
+        self.sink.begin("running", 2 * gets);
         let budget_bytes = budget.map(|(_, bytes)| bytes);
         let (session, table) = self.open(budget_bytes)?;
         let mut chooser = IndexChooser::new(distribution, self.keys.record_count(), 0);
         let mut random = numbered_stream(self.config.table.seed, 0);
-        let mut faults = GetFaults::default();
-        let mut ask = |begun: u64| {
+        let mut faults = FaultCounts::default();
+        let mut run_gets = |earlier_gets: u64| {
             for index in 0..gets {
                 let key = self.keys.key(chooser.choose(&mut random, 0));
                 match table.get(key) {
@@ -208,17 +194,17 @@ impl Sweep<'_> {
                     Ok(Some(_)) | Err(_) => faults.errors += 1,
                 }
                 if index % GETS_PER_REPORT == 0 {
-                    self.sink.advance(begun + index);
+                    self.sink.advance(earlier_gets + index);
                 }
             }
         };
-        ask(0);
-        let before = (session.counters(OperationKind::Get), counts(&table));
+        run_gets(0);
+        let before = GetCounters::now(&session, &table);
         let started = Instant::now();
-        ask(gets);
+        run_gets(gets);
         let seconds = started.elapsed().as_secs_f64();
-        let after = (session.counters(OperationKind::Get), counts(&table));
-        let one_leaf = after.0.one_leaf_operations - before.0.one_leaf_operations;
+        let after = GetCounters::now(&session, &table);
+        let one_leaf = after.gets.one_leaf_operations - before.gets.one_leaf_operations;
         Ok(BudgetPoint {
             distribution,
             percent: budget.map(|(percent, _)| percent),
@@ -226,7 +212,7 @@ impl Sweep<'_> {
             held_bytes: table.metadata_bytes(),
             gets,
             gets_per_s: gets as f64 / seconds.max(1e-9),
-            mean: mean(gets, (before.0.cost, after.0.cost), (before.1, after.1)),
+            mean: mean(gets, &before, &after),
             one_leaf_fraction: one_leaf as f64 / gets as f64,
             errors: faults.errors,
             missing: faults.missing,
@@ -234,22 +220,19 @@ impl Sweep<'_> {
     }
 }
 
-/// Without a budget nothing is fetched.
-fn counts(table: &Table) -> PartialCounts {
-    table.partial_counts().unwrap_or_default()
-}
-
-fn mean(gets: u64, cost: (Cost, Cost), pages: (PartialCounts, PartialCounts)) -> Mean {
-    let of = |before: u64, after: u64| (after - before) as f64 / gets as f64;
+fn mean(gets: u64, before: &GetCounters, after: &GetCounters) -> Mean {
+    let (cost, cost_before) = (after.gets.cost, before.gets.cost);
+    let (pages, pages_before) = (after.pages, before.pages);
+    let of = |after: u64, before: u64| (after - before) as f64 / gets as f64;
     Mean {
-        round_trips: of(cost.0.round_trips, cost.1.round_trips),
-        leaves: of(cost.0.leaves_read, cost.1.leaves_read),
-        bytes_read: of(cost.0.bytes_read, cost.1.bytes_read),
-        model_pages: of(pages.0.model_pages_fetched, pages.1.model_pages_fetched),
+        round_trips: of(cost.round_trips, cost_before.round_trips),
+        leaves: of(cost.leaves_read, cost_before.leaves_read),
+        bytes_read: of(cost.bytes_read, cost_before.bytes_read),
+        model_pages: of(pages.model_pages_fetched, pages_before.model_pages_fetched),
         residual_pages: of(
-            pages.0.residual_pages_fetched,
-            pages.1.residual_pages_fetched,
+            pages.residual_pages_fetched,
+            pages_before.residual_pages_fetched,
         ),
-        pages_evicted: of(pages.0.pages_evicted, pages.1.pages_evicted),
+        pages_evicted: of(pages.pages_evicted, pages_before.pages_evicted),
     }
 }

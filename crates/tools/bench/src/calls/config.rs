@@ -44,27 +44,17 @@ impl CallsConfig {
     /// # Errors
     /// [`BenchError::BadOption`].
     pub fn validate(&self) -> Result<(), BenchError> {
-        let bad = |option, given: String, allowed: String| BenchError::BadOption {
-            option,
-            given,
-            allowed,
-        };
         if self.fabrics.is_empty() {
-            let allowed = "at least one fabric".to_owned();
-            return Err(bad("fabric", "none".to_owned(), allowed));
+            return Err(BenchError::bad("fabric", "none", "at least one fabric"));
         }
         let is_bad = |count: &&u32| !(1..=IN_FLIGHT_COUNT_MAX).contains(*count);
         if let Some(count) = self.in_flight.iter().find(is_bad) {
             let allowed = format!("1 to {IN_FLIGHT_COUNT_MAX}");
-            return Err(bad("in-flight", count.to_string(), allowed));
+            return Err(BenchError::bad("in-flight", count, allowed));
         }
         if self.in_flight.is_empty() || self.operations == 0 || self.rounds == 0 {
-            let allowed = "at least 1".to_owned();
-            return Err(bad(
-                "operations, --rounds or --in-flight",
-                "0".to_owned(),
-                allowed,
-            ));
+            let options = "operations, --rounds or --in-flight";
+            return Err(BenchError::bad(options, 0, "at least 1"));
         }
         Ok(())
     }

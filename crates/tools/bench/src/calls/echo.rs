@@ -46,18 +46,18 @@ impl Echo {
         &mut self,
         operation_count: u64,
         in_flight: u32,
-        mut took: impl FnMut(u64),
+        mut record_latency: impl FnMut(u64),
     ) -> io::Result<u64> {
         let (mut sent_count, mut back_count, mut wrong_count) = (0_u64, 0_u64, 0_u64);
-        let mut begun = VecDeque::with_capacity(in_flight as usize);
+        let mut send_times = VecDeque::with_capacity(in_flight as usize);
         let (mut out, mut unread) = (Vec::new(), Vec::new());
         let mut bytes = vec![0; 1 << 16];
         while back_count < operation_count {
             out.clear();
             let now = Instant::now();
-            while begun.len() < in_flight as usize && sent_count < operation_count {
+            while send_times.len() < in_flight as usize && sent_count < operation_count {
                 out.extend_from_slice(&message(sent_count));
-                begun.push_back(now);
+                send_times.push_back(now);
                 sent_count += 1;
             }
             self.stream.write_all(&out)?;
@@ -70,8 +70,8 @@ impl Echo {
             for back in unread[..whole].chunks_exact(MESSAGE_SIZE_BYTES) {
                 wrong_count += u64::from(back != message(back_count));
                 back_count += 1;
-                if let Some(begun) = begun.pop_front() {
-                    took(begun.elapsed().as_nanos() as u64);
+                if let Some(sent_at) = send_times.pop_front() {
+                    record_latency(sent_at.elapsed().as_nanos() as u64);
                 }
             }
             unread.drain(..whole);

@@ -9,7 +9,9 @@ use serde::Serialize;
 
 use super::config::CallsConfig;
 use super::echo::{Echo, MESSAGE_SIZE_BYTES};
-use crate::runner::{BenchError, FabricKind};
+use super::rows::{calls_row, header_text};
+use crate::report::median;
+use crate::runner::{BenchError, FabricKind, ProgressSink, Row};
 
 /// Keys of the table: few, so that a lookup costs the node little.
 const KEY_COUNT: u64 = 1024;
@@ -44,12 +46,6 @@ pub struct CallsRow {
     pub wrong: u64,
 }
 
-/// Receiver of rows, each as soon as it is complete.
-pub trait CallsSink {
-    /// Called with the row of one subject and number of calls in flight.
-    fn row(&self, row: &CallsRow);
-}
-
 /// Server that is measured.
 enum MeasuredServer {
     Echo(Echo),
@@ -65,7 +61,7 @@ enum MeasuredServer {
 /// Results of a subject's rounds.
 struct Rounds {
     per_s: Vec<f64>,
-    took: Histogram<u64>,
+    latencies: Histogram<u64>,
     wrong_count: u64,
 }
 
@@ -73,8 +69,9 @@ struct Rounds {
 ///
 /// # Errors
 /// The host lacks memory or loopback, or a node failed.
-pub fn run(config: &CallsConfig, sink: &dyn CallsSink) -> Result<Vec<CallsRow>, BenchError> {
+pub fn run(config: &CallsConfig, sink: &dyn ProgressSink) -> Result<Vec<CallsRow>, BenchError> {
     config.validate()?;
+    sink.note(&header_text(config));
     let mut subjects = vec![MeasuredServer::Echo(
         Echo::start().map_err(BenchError::Echo)?,
     )];
@@ -94,33 +91,30 @@ pub fn run(config: &CallsConfig, sink: &dyn CallsSink) -> Result<Vec<CallsRow>, 
         let operations = config.operations * u64::from(config.rounds);
         for ((subject, rounds), before) in subjects.iter().zip(rounds).zip(before) {
             let ratios = rounds.per_s.iter().zip(&echo_per_s);
-            let ratios = ratios.map(|(own, echo)| own / echo).collect();
+            let ratios = ratios.map(|(own, echo)| own / echo);
             let cost = subject.cost();
             let each = |index: usize| (cost[index] - before[index]) / operations as f64;
+            let is_echo = matches!(subject, MeasuredServer::Echo(_));
+            let message = MESSAGE_SIZE_BYTES as f64;
+            let [round_trips, bytes_read, bytes_written] = if is_echo {
+                [1.0, message, message]
+            } else {
+                [each(0), each(1), each(2)]
+            };
             let row = CallsRow {
                 subject: subject.name(),
                 in_flight: *in_flight,
                 operations,
-                calls_per_s: median(rounds.per_s),
-                ratio_to_echo: median(ratios),
-                latency_ns_p50: rounds.took.value_at_quantile(0.5),
-                latency_ns_p99: rounds.took.value_at_quantile(0.99),
-                round_trips: each(0),
-                bytes_read: each(1),
-                bytes_written: each(2),
+                calls_per_s: median(rounds.per_s.iter().copied()).expect("there is a round"),
+                ratio_to_echo: median(ratios).expect("there is a round"),
+                latency_ns_p50: rounds.latencies.value_at_quantile(0.5),
+                latency_ns_p99: rounds.latencies.value_at_quantile(0.99),
+                round_trips,
+                bytes_read,
+                bytes_written,
                 wrong: rounds.wrong_count,
             };
-            let row = if matches!(subject, MeasuredServer::Echo(_)) {
-                CallsRow {
-                    round_trips: 1.0,
-                    bytes_read: MESSAGE_SIZE_BYTES as f64,
-                    bytes_written: MESSAGE_SIZE_BYTES as f64,
-                    ..row
-                }
-            } else {
-                row
-            };
-            sink.row(&row);
+            sink.row(&Row::new(calls_row(&row), &row));
             rows.push(row);
         }
     }
@@ -129,11 +123,11 @@ pub fn run(config: &CallsConfig, sink: &dyn CallsSink) -> Result<Vec<CallsRow>, 
 
 impl Rounds {
     fn new() -> Self {
-        let took = Histogram::new_with_bounds(1, LATENCY_NS_MAX, 3);
-        let took = took.expect("the bounds are in order");
+        let latencies = Histogram::new_with_bounds(1, LATENCY_NS_MAX, 3);
+        let latencies = latencies.expect("the bounds are in order");
         Self {
             per_s: Vec::new(),
-            took,
+            latencies,
             wrong_count: 0,
         }
     }
@@ -144,19 +138,19 @@ impl Rounds {
         operation_count: u64,
         in_flight: u32,
     ) -> Result<(), BenchError> {
-        let begun = Instant::now();
-        let took = &mut self.took;
-        let mut record = |ns: u64| took.saturating_record(ns.max(1));
+        let started_at = Instant::now();
+        let latencies = &mut self.latencies;
+        let mut record = |ns: u64| latencies.saturating_record(ns.max(1));
         self.wrong_count += match subject {
             MeasuredServer::Echo(echo) => echo
                 .run(operation_count, in_flight, &mut record)
                 .map_err(BenchError::Echo)?,
             MeasuredServer::Node { session, table, .. } => {
-                call(session, table, (operation_count, in_flight), &mut record).map_err(in_layer)?
+                call(session, table, operation_count, in_flight, &mut record).map_err(in_layer)?
             }
         };
         self.per_s
-            .push(operation_count as f64 / begun.elapsed().as_secs_f64());
+            .push(operation_count as f64 / started_at.elapsed().as_secs_f64());
         Ok(())
     }
 }
@@ -214,18 +208,19 @@ const fn value_of(key: u64) -> u64 {
 fn call(
     session: &Session,
     table: &Table,
-    (operation_count, in_flight): (u64, u32),
-    mut took: impl FnMut(u64),
+    operation_count: u64,
+    in_flight: u32,
+    mut record_latency: impl FnMut(u64),
 ) -> Result<u64, farleaf::Error> {
     let table = table.asynchronous();
-    let ask = |number: u64| async move {
-        let (key, begun) = (number % KEY_COUNT, Instant::now());
+    let timed_get = |number: u64| async move {
+        let (key, started_at) = (number % KEY_COUNT, Instant::now());
         let found = table.get(key).await;
-        (found, value_of(key), begun.elapsed().as_nanos() as u64)
+        (found, value_of(key), started_at.elapsed().as_nanos() as u64)
     };
     let (mut wrong_count, mut failed) = (0, None);
     let mut done = |(found, wanted, ns): (Result<Option<u64>, farleaf::Error>, u64, u64)| {
-        took(ns);
+        record_latency(ns);
         match found {
             Ok(found) => wrong_count += u64::from(found != Some(wanted)),
             Err(error) => failed = Some(error),
@@ -233,16 +228,16 @@ fn call(
     };
     if in_flight == 1 {
         for number in 0..operation_count {
-            done(session.block_on(ask(number)));
+            done(session.block_on(timed_get(number)));
         }
     } else {
         let mut tasks = TaskSet::with_capacity(in_flight as usize);
         for number in 0..operation_count {
             tasks.run_until_vacant(session.completions(), &mut done);
-            match tasks.spawn(ask(number)) {
+            match tasks.spawn(timed_get(number)) {
                 Ok(Some(ended)) => done(ended),
                 Ok(None) => {}
-                Err(_) => unreachable!("there is room"),
+                Err(_) => unreachable!("the set has a vacancy"),
             }
         }
         tasks.drain(session.completions(), &mut done);
@@ -260,22 +255,17 @@ fn in_layer(source: farleaf::Error) -> BenchError {
     }
 }
 
-/// Returns the median; for an even number of values, the upper one.
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::cell::RefCell;
 
-    struct Rows(RefCell<Vec<CallsRow>>);
+    struct Rows(RefCell<Vec<String>>);
 
-    impl CallsSink for Rows {
-        fn row(&self, row: &CallsRow) {
-            self.0.borrow_mut().push(row.clone());
+    impl ProgressSink for Rows {
+        fn row(&self, row: &Row) {
+            let json = row.json.as_ref().expect("an object");
+            self.0.borrow_mut().push(json.clone());
         }
     }
 
@@ -292,7 +282,9 @@ mod tests {
         };
         let sink = Rows(RefCell::default());
         let rows = run(&config, &sink).expect("it runs");
-        assert_eq!(rows, sink.0.into_inner());
+        let lines = rows.iter().map(serde_json::to_string);
+        let lines: serde_json::Result<Vec<String>> = lines.collect();
+        assert_eq!(lines.expect("objects"), sink.0.into_inner());
         let names: Vec<_> = rows
             .iter()
             .map(|row| (row.subject, row.in_flight))

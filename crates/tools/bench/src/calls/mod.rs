@@ -11,5 +11,4 @@ mod measure;
 mod rows;
 
 pub use config::CallsConfig;
-pub use measure::{CallsRow, CallsSink, run};
-pub use rows::{calls_row, header_text};
+pub use measure::{CallsRow, run};

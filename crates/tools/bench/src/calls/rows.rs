@@ -21,7 +21,7 @@ const COLUMNS: Columns<10> = Columns {
 };
 
 /// Returns the settings, and the header of the table with a rule below it.
-pub fn header_text(config: &CallsConfig) -> String {
+pub(super) fn header_text(config: &CallsConfig) -> String {
     let names = COLUMNS.header();
     format!(
         "{} rounds of {} calls by one thread, beside an echo over loopback TCP; commit {}\n\
@@ -33,7 +33,7 @@ pub fn header_text(config: &CallsConfig) -> String {
 }
 
 /// Returns the row of one subject and number of calls in flight, with its line feed.
-pub fn calls_row(calls: &CallsRow) -> String {
+pub(super) fn calls_row(calls: &CallsRow) -> String {
     COLUMNS.row([
         calls.subject.to_owned(),
         calls.in_flight.to_string(),

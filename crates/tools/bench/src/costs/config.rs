@@ -43,21 +43,17 @@ impl CostsConfig {
     pub fn validate(&self) -> Result<(), BenchError> {
         self.table.validate()?;
         if self.layers.is_empty() {
-            return Err(BenchError::BadOption {
-                option: "index",
-                given: "none".to_owned(),
-                allowed: "at least one search layer".to_owned(),
-            });
+            return Err(BenchError::bad(
+                "index",
+                "none",
+                "at least one search layer",
+            ));
         }
         let (operations, records) = (self.table.operations, self.table.records);
         if operations > records {
-            return Err(BenchError::BadOption {
-                option: "operations",
-                given: operations.to_string(),
-                allowed: format!(
-                    "at most --records ({records}), because each delete needs a record"
-                ),
-            });
+            let allowed =
+                format!("at most --records ({records}), because each delete needs a record");
+            return Err(BenchError::bad("operations", operations, allowed));
         }
         Ok(())
     }

@@ -7,26 +7,16 @@ use farleaf::{
 use serde::Serialize;
 
 use super::CostsConfig;
+use super::rows::{cost_row, header_text};
 use crate::dataset::KeySet;
 use crate::distribution::{below, numbered_stream};
 use crate::runner::{
-    BenchError, Phase, PhaseKind, ProgressSink, TABLE_NAME, check_memory, generate_keys_for,
-    load_keys, size,
+    BenchError, ProgressSink, Row, TABLE_NAME, check_memory, generate_keys_for, load_keys, size,
 };
 use crate::verify::loaded_value;
 
 /// Operations between two progress reports.
 const OPERATIONS_PER_REPORT: u64 = 1 << 12;
-
-/// Receiver of progress.
-pub trait CostsSink: ProgressSink {
-    /// Called when one kind of operation was counted with one layer.
-    fn row(&self, row: &CostRow) {
-        let _ = row;
-    }
-}
-
-impl CostsSink for crate::runner::Silent {}
 
 /// Costs of one kind of operation with one layer: means per operation, by the session's counters.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -78,8 +68,9 @@ impl CostRow {
 /// # Errors
 /// An option is out of range, the host has not enough memory, the key file is invalid or too small,
 /// or the store failed otherwise.
-pub fn run(config: &CostsConfig, sink: &dyn CostsSink) -> Result<Vec<CostRow>, BenchError> {
+pub fn run(config: &CostsConfig, sink: &dyn ProgressSink) -> Result<Vec<CostRow>, BenchError> {
     config.validate()?;
+    sink.note(&header_text(config));
     let insert_count = config.table.operations;
     for layer in &config.layers {
         check_memory(&config.table_of(*layer), insert_count, None)?;
@@ -115,13 +106,9 @@ fn loaded(
     config: &CostsConfig,
     layer: LayerKind,
     keys: &KeySet,
-    sink: &dyn CostsSink,
+    sink: &dyn ProgressSink,
 ) -> Result<Pool, Error> {
-    sink.begin(Phase {
-        workload: None,
-        kind: PhaseKind::Loading,
-        total: keys.record_count(),
-    });
+    sink.begin("loading", keys.record_count());
     let table = config.table_of(layer);
     let pool = Pool::embedded(&PoolOptions {
         fabric: table.fabric.embedded(&table.verbs),
@@ -156,7 +143,7 @@ struct Measurement<'a> {
     keys: &'a KeySet,
     session: &'a Session,
     table: &'a Table,
-    sink: &'a dyn CostsSink,
+    sink: &'a dyn ProgressSink,
     metadata_bytes: u64,
 }
 
@@ -170,8 +157,8 @@ impl Measurement<'_> {
             let key = loaded[place()];
             Ok(Answer::of(table.get(key)?, key))
         };
-        let warm = self.count(("warm up", OperationKind::Get), &mut get);
-        let search = self.count(("search", OperationKind::Get), &mut get);
+        let warm = self.count("warm up", OperationKind::Get, &mut get);
+        let search = self.count("search", OperationKind::Get, &mut get);
         self.metadata_bytes = table.metadata_bytes();
         // Errors of the gets before must not be lost.
         rows.push(self.with_held_bytes(CostRow {
@@ -193,7 +180,7 @@ impl Measurement<'_> {
                     Answer::Wrong
                 })
             };
-            rows.push(self.with_held_bytes(self.count((name, OperationKind::Scan), scan)));
+            rows.push(self.with_held_bytes(self.count(name, OperationKind::Scan, scan)));
         }
         let update = |_| {
             let key = loaded[place()];
@@ -203,7 +190,7 @@ impl Measurement<'_> {
                 Update::Absent => Answer::Missing,
             })
         };
-        rows.push(self.with_held_bytes(self.count(("update", OperationKind::Update), update)));
+        rows.push(self.with_held_bytes(self.count("update", OperationKind::Update, update)));
         let insert = |index| {
             let key = keys.key(keys.record_count() + index);
             Ok(match table.insert(key, loaded_value(key))? {
@@ -211,12 +198,12 @@ impl Measurement<'_> {
                 Insertion::AlreadyPresent(_) => Answer::Wrong,
             })
         };
-        rows.push(self.with_held_bytes(self.count(("insert", OperationKind::Insert), insert)));
+        rows.push(self.with_held_bytes(self.count("insert", OperationKind::Insert, insert)));
         let delete = |index| {
             let key = keys.key(index);
             Ok(Answer::of(table.delete(key)?, key))
         };
-        rows.push(self.with_held_bytes(self.count(("delete", OperationKind::Delete), delete)));
+        rows.push(self.with_held_bytes(self.count("delete", OperationKind::Delete, delete)));
     }
 
     fn with_held_bytes(&self, row: CostRow) -> CostRow {
@@ -225,7 +212,7 @@ impl Measurement<'_> {
             metadata_bytes_per_key: self.metadata_bytes as f64 / self.keys.record_count() as f64,
             ..row
         };
-        self.sink.row(&row);
+        self.sink.row(&Row::new(cost_row(&row), &row));
         row
     }
 
@@ -233,15 +220,12 @@ impl Measurement<'_> {
     /// here.
     fn count(
         &self,
-        (operation, kind): (&'static str, OperationKind),
+        operation: &'static str,
+        kind: OperationKind,
         mut perform: impl FnMut(u64) -> Result<Answer, Error>,
     ) -> CostRow {
         let operations = self.config.table.operations;
-        self.sink.begin(Phase {
-            workload: None,
-            kind: PhaseKind::Running,
-            total: operations,
-        });
+        self.sink.begin("running", operations);
         let counters = || [kind, OperationKind::Control].map(|kind| self.session.counters(kind));
         let before = counters();
         let (mut errors, mut missing) = (0, 0);

@@ -12,5 +12,4 @@ mod measure;
 mod rows;
 
 pub use config::CostsConfig;
-pub use measure::{CostRow, CostsSink, run};
-pub use rows::{cost_row, header_text};
+pub use measure::{CostRow, run};

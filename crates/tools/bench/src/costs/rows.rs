@@ -22,26 +22,17 @@ const COLUMNS: Columns<11> = Columns {
 };
 
 /// Returns the settings, and the header of the table with a rule below it.
-pub fn header_text(config: &CostsConfig) -> String {
-    let table = &config.table;
-    let names = COLUMNS.header();
+pub(super) fn header_text(config: &CostsConfig) -> String {
     format!(
-        "{} records, {} keys, {} fabric; slots {}, fill {} %, epsilon {}, seed {}, commit {}\n\
-         {} operations of each kind, after as many warm-up gets; means per operation\n\n{names}",
-        count(table.records),
-        table.dataset,
-        table.fabric,
-        table.slots,
-        table.fill_percent,
-        table.epsilon_keys,
-        table.seed,
-        table.commit,
-        count(table.operations)
+        "{}\n{} operations of each kind, after as many warm-up gets; means per operation\n\n{}",
+        config.table.table_text(),
+        count(config.table.operations),
+        COLUMNS.header()
     )
 }
 
 /// Returns the row of one kind of operation with one layer, with its line feed.
-pub fn cost_row(cost: &CostRow) -> String {
+pub(super) fn cost_row(cost: &CostRow) -> String {
     COLUMNS.row([
         cost.index.to_owned(),
         cost.operation.to_owned(),

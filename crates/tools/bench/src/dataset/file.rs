@@ -7,6 +7,7 @@ use std::path::Path;
 use flate2::bufread::MultiGzDecoder;
 
 use super::DatasetError;
+use crate::quantity::key_of;
 
 /// Maximal length of a line: more than the longest key (20 digits) with some blanks. A longer line
 /// is an error and is not read into memory.
@@ -74,24 +75,9 @@ fn read_lines(path: &Path, file: &mut impl BufRead) -> Result<Vec<u64>, DatasetE
                 content: shown,
             }
         };
-        keys.push(parse_key(content.trim_ascii()).ok_or_else(bad_line)?);
+        keys.push(key_of(content.trim_ascii()).ok_or_else(bad_line)?);
     }
     Ok(keys)
-}
-
-/// Parses a key of decimal digits without anything else.
-fn parse_key(digits: &[u8]) -> Option<u64> {
-    if digits.is_empty() {
-        return None;
-    }
-    digits.iter().try_fold(0_u64, |key, digit| {
-        let value = digit.wrapping_sub(b'0');
-        if value > 9 {
-            None
-        } else {
-            key.checked_mul(10)?.checked_add(u64::from(value))
-        }
-    })
 }
 
 #[cfg(test)]

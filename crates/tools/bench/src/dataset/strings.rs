@@ -68,7 +68,8 @@ impl StringKeys {
     /// The rank does not exist.
     #[inline]
     pub fn key(&self, rank: usize) -> &[u8] {
-        key_at(&self.bytes, self.places[rank])
+        let (start, size_bytes) = self.places[rank];
+        key_at(&self.bytes, start, size_bytes)
     }
 
     /// Returns the rank of a key, at least `start`; `None` if it is not found from there on. The
@@ -82,7 +83,9 @@ impl StringKeys {
         }
         let high = (low + step + 1).min(self.count());
         let near = self.places.get(low..high)?;
-        let rank = low + near.partition_point(|place| key_at(&self.bytes, *place) < key);
+        let is_less =
+            |&(start, size_bytes): &(u64, u32)| key_at(&self.bytes, start, size_bytes) < key;
+        let rank = low + near.partition_point(is_less);
         (rank < self.count() && self.key(rank) == key).then_some(rank)
     }
 
@@ -100,12 +103,13 @@ impl StringKeys {
 
     fn sort(&mut self) {
         let Self { bytes, places } = self;
-        places.sort_unstable_by(|one, other| key_at(bytes, *one).cmp(key_at(bytes, *other)));
-        places.dedup_by(|one, other| key_at(bytes, *one) == key_at(bytes, *other));
+        let key = |&(start, size_bytes): &(u64, u32)| key_at(bytes, start, size_bytes);
+        places.sort_unstable_by(|one, other| key(one).cmp(key(other)));
+        places.dedup_by(|one, other| key(one) == key(other));
     }
 }
 
-fn key_at(bytes: &[u8], (start, size_bytes): (u64, u32)) -> &[u8] {
+fn key_at(bytes: &[u8], start: u64, size_bytes: u32) -> &[u8] {
     &bytes[start as usize..][..size_bytes as usize]
 }
 
@@ -236,7 +240,7 @@ mod tests {
         assert_eq!(read(longest.as_bytes()).expect("keys").count(), 2);
         let long = format!("a\n{}\n", "k".repeat(4097));
         let endless = "k".repeat(5 * KEY_TEXT_SIZE_BYTES_MAX);
-        for (content, told) in [
+        for (content, expected) in [
             (
                 &b"a\n\nb\n"[..],
                 "names:2: '' is not a valid key: the line is empty",
@@ -264,7 +268,10 @@ mod tests {
             (b"", "names' has no keys"),
         ] {
             let error = read(content).expect_err("a bad line");
-            assert!(error.contains(told) && error.len() < 300, "{told}: {error}");
+            assert!(
+                error.contains(expected) && error.len() < 300,
+                "{expected}: {error}"
+            );
         }
     }
 

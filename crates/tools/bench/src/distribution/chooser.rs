@@ -1,14 +1,12 @@
 //! Chooser of the record of an operation: a request distribution over the existing records.
 
-use std::fmt;
-use std::str::FromStr;
-
 use rand::Rng;
 use serde::{Deserialize, Serialize};
 
 use super::latest::Latest;
 use super::random::below;
 use super::scrambled::ScrambledZipfian;
+use crate::named::named;
 
 /// Request distribution, by its name in YCSB's `requestdistribution`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -22,41 +20,13 @@ pub enum Distribution {
     Latest,
 }
 
-impl Distribution {
-    /// All distributions, in the order of the documentation.
-    pub const ALL: [Self; 3] = [Self::Uniform, Self::Zipfian, Self::Latest];
-
-    /// Returns the name in YCSB's property files and on the command line.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Uniform => "uniform",
-            Self::Zipfian => "zipfian",
-            Self::Latest => "latest",
-        }
-    }
-}
-
-impl fmt::Display for Distribution {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.pad(self.name())
-    }
-}
-
-/// No request distribution has this name.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown request distribution `{0}`: expected uniform, zipfian or latest")]
-pub struct UnknownDistribution(pub String);
-
-impl FromStr for Distribution {
-    type Err = UnknownDistribution;
-
-    fn from_str(name: &str) -> Result<Self, Self::Err> {
-        let known = Self::ALL
-            .into_iter()
-            .find(|distribution| distribution.name() == name);
-        known.ok_or_else(|| UnknownDistribution(name.to_owned()))
-    }
-}
+named!(
+    Distribution,
+    "request distribution",
+    Uniform = "uniform",
+    Zipfian = "zipfian",
+    Latest = "latest",
+);
 
 /// Draws record indexes from the records whose inserts are acknowledged.
 #[derive(Clone, Debug)]

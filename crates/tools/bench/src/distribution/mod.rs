@@ -17,9 +17,9 @@ mod scrambled;
 mod zeta;
 mod zipfian;
 
-pub use chooser::{Distribution, IndexChooser, UnknownDistribution};
+pub use chooser::{Distribution, IndexChooser};
 pub use latest::Latest;
-pub(crate) use random::{Purpose, below, purpose_stream, unit_interval};
-pub use random::{Random, numbered_stream};
+pub(crate) use random::{Purpose, purpose_stream, unit_interval};
+pub use random::{Random, below, numbered_stream};
 pub use scrambled::{ScrambledZipfian, fnv_hash};
 pub use zipfian::{ZIPFIAN_CONSTANT, Zipfian};

@@ -52,7 +52,7 @@ pub(crate) fn unit_interval(random: &mut impl Rng) -> f64 {
 /// Returns a uniform number in `0..bound` by Lemire's multiplication (ACM TOMACS 2019), without its
 /// rejection step. For the bounds used here (below 2^40) the bias is under 2^-24 of a share.
 #[inline]
-pub(crate) fn below(random: &mut impl Rng, bound: u64) -> u64 {
+pub fn below(random: &mut impl Rng, bound: u64) -> u64 {
     ((u128::from(random.next_u64()) * u128::from(bound)) >> 64) as u64
 }
 

@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use farleaf_fabric::Endpoint;
 use farleaf_replica::Primary;
@@ -14,15 +13,12 @@ use super::names::{ReplicationKind, ReplicationPhase};
 use super::processor::{Part, ThreadStopwatch, thread_time_ns};
 use super::requests::{AHEAD_COUNT, Request, Requests, is_value};
 use super::shared::ReplicationRunState;
+use super::strings_of;
 use super::tails::Tails;
-use super::{ReplicationSink, strings_of};
-use crate::runner::BenchError;
-use crate::runner::gate::StartGate;
+use crate::runner::gate::{Place, run_threads};
+use crate::runner::{BenchError, ProgressSink};
 use crate::verify::WriterId;
 use crate::workload::{InsertLedger, OperationKind, OperationStream, WorkloadSpec};
-
-/// Time between two progress reports of a phase.
-const REPORT_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Phase from the clients' point of view.
 pub(super) struct ClientPhase<'p, E> {
@@ -84,45 +80,25 @@ impl<E: Endpoint + Send + 'static> ClientPhase<'_, E> {
     ///
     /// # Errors
     /// No threads can be started, or an operation failed.
-    pub(super) fn run(&self, sink: &dyn ReplicationSink) -> Result<ClientTotals, ReplicationError> {
+    pub(super) fn run(&self, sink: &dyn ProgressSink) -> Result<ClientTotals, ReplicationError> {
         let total = self.config.operation_count(self.phase);
         let insert_count = match self.phase {
             ReplicationPhase::Load => 0,
             ReplicationPhase::Run(letter) => WorkloadSpec::of(letter).insert_count_max(total),
         };
         let ledger = Arc::new(InsertLedger::new(self.loaded_count, insert_count));
-        let (next, gate) = (AtomicU64::new(0), StartGate::new(self.config.threads));
-        let shares = thread::scope(|scope| {
-            let mut threads = Vec::new();
-            // All are taken, so that the gate does not wait for a thread that could not be started.
-            let places: Vec<_> = (0..self.config.threads).map(|_| gate.place()).collect();
-            for (thread, mut place) in places.into_iter().enumerate() {
-                let (next, ledger) = (&next, Arc::clone(&ledger));
-                let started = thread::Builder::new().spawn_scoped(scope, move || {
-                    let client = Client::new(self, thread, ledger)?;
-                    place.ready();
-                    Ok::<_, BenchError>(client.run(next, total))
-                });
-                threads.push(started.map_err(|source| ReplicationError::Thread {
-                    thread_count: self.config.threads,
-                    source,
-                })?);
-            }
-            while !gate.wait_done(REPORT_INTERVAL) {
-                sink.advance(next.load(Ordering::Relaxed).min(total));
-            }
-            let joined = threads.into_iter().map(|thread| {
-                let joined = thread.join().expect("a client does not panic");
-                joined.map_err(ReplicationError::from)
-            });
-            joined.collect::<Result<Vec<ClientTotals>, _>>()
-        })?;
+        let next = AtomicU64::new(0);
+        let work = |thread, mut place: Place<'_>| {
+            let client = Client::new(self, thread, Arc::clone(&ledger))?;
+            place.ready();
+            Ok(client.run(&next, total))
+        };
+        let report = || sink.advance(next.load(Ordering::Relaxed).min(total));
+        let shares = run_threads(self.config.threads, "client", work, report)?;
         self.shared.check()?;
-        let (first, others) = shares.split_first().expect("there is a client");
-        let mut done = first.clone();
-        for share in others {
-            done.add(share);
-        }
+        let mut shares = shares.into_iter();
+        let mut done = shares.next().expect("there is a client");
+        shares.for_each(|share| done.add(&share));
         done.record_count = match self.phase {
             ReplicationPhase::Load => self.config.records,
             ReplicationPhase::Run(_) => ledger.existing_count(),

@@ -53,7 +53,7 @@ pub struct ReplicationConfig {
     pub seed: u64,
     /// Number of rounds.
     pub rounds: u32,
-    /// Records that are looked up in promoted backups after each run; 0: none.
+    /// Records to compare in promoted backups after each run; 0: none.
     pub check_records: u64,
     /// Commit of the measured version.
     pub commit: String,
@@ -91,11 +91,6 @@ impl ReplicationConfig {
     /// # Errors
     /// [`BenchError::BadOption`].
     pub fn validate(&self) -> Result<(), BenchError> {
-        let bad = |option, given: String, allowed: String| BenchError::BadOption {
-            option,
-            given,
-            allowed,
-        };
         let counts = [
             ("records", self.records, RECORD_COUNT_MAX),
             ("operations", self.operations, RECORD_COUNT_MAX),
@@ -111,14 +106,14 @@ impl ReplicationConfig {
         ];
         for (option, given, max) in counts {
             if !(1..=max).contains(&given) {
-                return Err(bad(option, given.to_string(), format!("1 to {max}")));
+                return Err(BenchError::bad(option, given, format!("1 to {max}")));
             }
         }
         if !(2..=GROWTH_FACTOR_MAX).contains(&self.growth_factor) {
             let allowed = format!("2 to {GROWTH_FACTOR_MAX}");
-            return Err(bad(
+            return Err(BenchError::bad(
                 "growth-factor",
-                self.growth_factor.to_string(),
+                self.growth_factor,
                 allowed,
             ));
         }
@@ -129,26 +124,22 @@ impl ReplicationConfig {
                 "{VALUE_SIZE_BYTES_MIN} to {VALUE_SIZE_BYTES_MAX} bytes, or one of S, M, L, SD, \
                  MD, LD"
             );
-            return Err(bad("value-size", size_bytes.to_string(), allowed));
+            return Err(BenchError::bad("value-size", size_bytes, allowed));
         }
         if self.kinds.is_empty() {
-            return Err(bad(
-                "kind",
-                "missing".to_owned(),
-                "given at least once".to_owned(),
-            ));
+            return Err(BenchError::bad("kind", "missing", "given at least once"));
         }
         let has_scans = |letter: &&WorkloadLetter| **letter > WorkloadLetter::D;
         if let Some(letter) = self.workloads.iter().find(has_scans) {
-            let allowed = "letters from A to D, as in the paper".to_owned();
-            return Err(bad("workload", letter.to_string(), allowed));
+            let allowed = "letters from A to D, as in the paper";
+            return Err(BenchError::bad("workload", letter, allowed));
         }
         if !self.directory.is_dir() {
-            let allowed = "an existing directory".to_owned();
-            return Err(bad(
+            let directory = self.directory.display();
+            return Err(BenchError::bad(
                 "directory",
-                self.directory.display().to_string(),
-                allowed,
+                directory,
+                "an existing directory",
             ));
         }
         Ok(())
@@ -201,10 +192,10 @@ mod tests {
             change(&mut config);
             config.validate().expect_err("out of range").to_string()
         };
-        let told = refused(|config| config.background = 17);
-        assert_eq!(told, "--background is 17: it must be 1 to 16");
-        let told = refused(|config| config.regions = 65);
-        assert_eq!(told, "--regions is 65: it must be 1 to 64");
+        let message = refused(|config| config.background = 17);
+        assert_eq!(message, "--background is 17: it must be 1 to 16");
+        let message = refused(|config| config.regions = 65);
+        assert_eq!(message, "--regions is 65: it must be 1 to 64");
         assert!(refused(|config| config.records = 0).starts_with("--records is 0"));
         assert!(refused(|config| config.threads = 257).starts_with("--threads is 257"));
         assert!(refused(|config| config.growth_factor = 1).starts_with("--growth-factor is 1"));

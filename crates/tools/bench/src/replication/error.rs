@@ -71,17 +71,19 @@ pub enum ReplicationError {
         /// Key that differs.
         key: String,
     },
-    /// A thread could not be started.
-    #[error("cannot start {thread_count} threads: {source}; use fewer --threads")]
-    Thread {
-        /// Number of threads that were requested.
-        thread_count: usize,
-        /// Error of the system.
-        source: io::Error,
-    },
 }
 
 impl ReplicationError {
+    /// Returns a converter for `map_err`: one of this many threads could not be started.
+    pub(super) fn thread(thread_count: usize) -> impl Fn(io::Error) -> Self {
+        move |source| {
+            Self::Bench(BenchError::Thread {
+                thread_count,
+                source,
+            })
+        }
+    }
+
     /// Returns a converter for `map_err` that adds the operation to an error of a replica.
     pub(super) fn replica(what: impl Into<String>) -> impl FnOnce(ReplicaError) -> Self {
         |source| Self::Replica {

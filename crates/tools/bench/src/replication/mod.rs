@@ -60,39 +60,17 @@ mod traffic;
 
 pub use config::{CLIENT_COUNT_MAX, REGION_COUNT_MAX, ReplicationConfig};
 pub use error::ReplicationError;
-pub use names::{Promise, ReplicationFabric, ReplicationKind, ReplicationPhase, UnknownName};
+pub use names::{Promise, ReplicationFabric, ReplicationKind, ReplicationPhase};
 pub use processor::{Part, PartTimes};
 pub use ratios::{Ratio, ratios};
 pub use rows::ReplicationRow;
 pub use shared::DeviceCounts;
 pub use tails::Tail;
-pub use text::{header_text, ratios_text, rows_text};
+pub use text::{ratios_text, rows_text};
 
-use crate::runner::Strings;
+use serde::Serialize;
 
-/// Receiver of a run's progress, called by the thread that called [`run`].
-pub trait ReplicationSink {
-    /// Called when a phase with this many operations begins.
-    fn begin(&self, what: &str, total: u64) {
-        let _ = (what, total);
-    }
-
-    /// Called with the number of operations done.
-    fn advance(&self, done: u64) {
-        let _ = done;
-    }
-
-    /// Called when all phases of one kind in one round are over, and its backups have been checked.
-    fn rows(&self, rows: &[ReplicationRow]) {
-        let _ = rows;
-    }
-}
-
-/// Sink that ignores progress.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Silent;
-
-impl ReplicationSink for Silent {}
+use crate::runner::{ProgressSink, Row, Strings};
 
 /// Executes all runs. Returns the rows of all rounds, kinds and phases.
 ///
@@ -101,9 +79,10 @@ impl ReplicationSink for Silent {}
 /// answer was wrong. Directories are removed in any case.
 pub fn run(
     config: &ReplicationConfig,
-    sink: &dyn ReplicationSink,
+    sink: &dyn ProgressSink,
 ) -> Result<Vec<ReplicationRow>, ReplicationError> {
     config.validate()?;
+    sink.note(&text::header_text(config));
     let mut all = Vec::new();
     for round in 0..config.rounds {
         for kind in &config.kinds {
@@ -115,13 +94,30 @@ pub fn run(
                 .prefix("farleaf-replication-")
                 .tempdir_in(&config.directory)
                 .map_err(failed)?;
-            let rows = run::run_one(config, (*kind, round), own.path(), sink)?;
+            let rows = run::run_one(config, *kind, round, own.path(), sink)?;
             own.close().map_err(failed)?;
-            sink.rows(&rows);
+            for of in &rows {
+                let record = "row";
+                sink.row(&Row::new(String::new(), &Record { record, of }));
+            }
             all.extend(rows);
         }
     }
+    let ratios = ratios(&all);
+    sink.note(&format!("\n{}{}", rows_text(&all), ratios_text(&ratios)));
+    for of in &ratios {
+        let record = "ratio";
+        sink.row(&Row::new(String::new(), &Record { record, of }));
+    }
     Ok(all)
+}
+
+/// Row or ratio as JSON.
+#[derive(Serialize)]
+struct Record<'a, T> {
+    record: &'static str,
+    #[serde(flatten)]
+    of: &'a T,
 }
 
 /// Returns the generator of keys and values.

@@ -9,6 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rustix::time::{ClockId, Timespec, clock_gettime};
 use serde::Serialize;
 
+use crate::named::named;
+
 /// Returns the running time of the calling thread so far. A system call: some hundreds of
 /// nanoseconds.
 pub(super) fn thread_time_ns() -> u64 {
@@ -43,31 +45,16 @@ pub enum Part {
     Looking,
 }
 
-impl Part {
-    /// All parts, in the order of their declaration.
-    pub const ALL: [Self; 7] = [
-        Self::Operations,
-        Self::PrimaryIndex,
-        Self::Sending,
-        Self::BackupLog,
-        Self::BackupReceived,
-        Self::BackupBuilt,
-        Self::Looking,
-    ];
-
-    /// Returns the name in reports.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Operations => "operations",
-            Self::PrimaryIndex => "primary: flush, merge",
-            Self::Sending => "primary: send trees",
-            Self::BackupLog => "backup: log",
-            Self::BackupReceived => "backup: take trees in",
-            Self::BackupBuilt => "backup: build trees",
-            Self::Looking => "looking for work",
-        }
-    }
-}
+named!(
+    Part,
+    Operations = "operations",
+    PrimaryIndex = "primary: flush, merge",
+    Sending = "primary: send trees",
+    BackupLog = "backup: log",
+    BackupReceived = "backup: take trees in",
+    BackupBuilt = "backup: build trees",
+    Looking = "looking for work",
+);
 
 /// Nanoseconds of each part, in the order of [`Part::ALL`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]

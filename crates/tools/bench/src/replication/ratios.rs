@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use super::names::{ReplicationKind, ReplicationPhase};
 use super::rows::ReplicationRow;
+use crate::report::median;
 
 /// Ratio of sent trees to built ones in one measure.
 #[derive(Clone, Debug, Serialize)]
@@ -123,14 +124,6 @@ pub fn ratios(rows: &[ReplicationRow]) -> Vec<Ratio> {
         }
     }
     all
-}
-
-/// Returns the median; for an even number of values, the mean of the middle two.
-pub(super) fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
-    let mut values: Vec<f64> = values.collect();
-    values.sort_by(f64::total_cmp);
-    let (low, high) = (values.len().checked_sub(1)? / 2, values.len() / 2);
-    Some(f64::midpoint(values[low], values[high]))
 }
 
 #[cfg(test)]

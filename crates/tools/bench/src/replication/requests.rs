@@ -31,7 +31,7 @@ pub(super) struct Requests {
     region_count: usize,
     writer: WriterId,
     write_count: u32,
-    made: Vec<Request>,
+    queue: Vec<Request>,
     bytes: Vec<u8>,
     buffer: Vec<u8>,
 }
@@ -54,14 +54,14 @@ impl Requests {
             region_count,
             writer,
             write_count: 0,
-            made: Vec::new(),
+            queue: Vec::new(),
             bytes: Vec::new(),
             buffer: Vec::new(),
         }
     }
 
     pub(super) fn clear(&mut self) {
-        self.made.clear();
+        self.queue.clear();
         self.bytes.clear();
     }
 
@@ -69,7 +69,8 @@ impl Requests {
     pub(super) fn load(&mut self, record: u64) {
         let number = number_of(record);
         self.push(
-            (OperationKind::Insert, None),
+            OperationKind::Insert,
+            None,
             number,
             Some(loaded_value(number)),
         );
@@ -92,12 +93,13 @@ impl Requests {
             self.write_count = self.write_count.wrapping_add(1);
             written_value(number, self.writer, self.write_count)
         });
-        self.push((operation.kind(), insert_index), number, word);
+        self.push(operation.kind(), insert_index, number, word);
     }
 
     fn push(
         &mut self,
-        (kind, insert_index): (OperationKind, Option<u64>),
+        kind: OperationKind,
+        insert_index: Option<u64>,
         number: u64,
         word: Option<u64>,
     ) {
@@ -109,7 +111,7 @@ impl Requests {
             strings.value(number, word, &mut self.buffer);
         }
         let value = self.append();
-        self.made.push(Request {
+        self.queue.push(Request {
             kind,
             number,
             region: region_of(number, self.region_count),
@@ -127,7 +129,7 @@ impl Requests {
 
     /// Returns all generated requests, in their order.
     pub(super) fn all(&self) -> &[Request] {
-        &self.made
+        &self.queue
     }
 
     pub(super) fn key(&self, request: &Request) -> &[u8] {

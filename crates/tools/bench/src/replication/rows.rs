@@ -30,7 +30,8 @@ impl CounterSnapshot {
     pub(super) fn now(
         shared: &ReplicationRunState,
         primaries: DeviceCounts,
-        (log_size_bytes, index_size_bytes): (u64, u64),
+        log_size_bytes: u64,
+        index_size_bytes: u64,
     ) -> Self {
         Self {
             times: shared.meter.times(),
@@ -104,11 +105,15 @@ pub struct ReplicationRow {
 }
 
 impl ReplicationRow {
+    /// Creates the row of a phase, of round 0, with no levels and no checked records.
     pub(super) fn new(
-        (config, kind, phase): (&ReplicationConfig, ReplicationKind, ReplicationPhase),
-        (done, settled): (&ClientTotals, Instant),
-        (before, after): (&CounterSnapshot, &CounterSnapshot),
-        level_count: usize,
+        config: &ReplicationConfig,
+        kind: ReplicationKind,
+        phase: ReplicationPhase,
+        done: &ClientTotals,
+        settled: Instant,
+        before: &CounterSnapshot,
+        after: &CounterSnapshot,
     ) -> Self {
         let times = after.times.since(&before.times);
         let log_traffic = after.log_traffic.since(&before.log_traffic);
@@ -138,7 +143,7 @@ impl ReplicationRow {
             network_index_size_bytes: after.index_size_bytes - before.index_size_bytes,
             log_batch_count: log_traffic.batch_count,
             tails: done.tails.report(),
-            level_count,
+            level_count: 0,
             checked_count: 0,
         }
     }

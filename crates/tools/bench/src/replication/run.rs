@@ -18,14 +18,16 @@ use super::rows::{CounterSnapshot, ReplicationRow};
 use super::servers::RunLocation;
 use super::shared::{DeviceCounts, ReplicationRunState, Role, SERVER_COUNT, ShutdownGuard};
 use super::tending::{run_primary_background, serve_backups};
-use super::{ReplicationSink, traffic::CountedEndpoint};
+use super::traffic::CountedEndpoint;
+use crate::runner::ProgressSink;
 
 /// Runs one kind of replication in an empty directory.
 pub(super) fn run_one(
     config: &ReplicationConfig,
-    (kind, round): (ReplicationKind, u32),
+    kind: ReplicationKind,
+    round: u32,
     directory: &Path,
-    sink: &dyn ReplicationSink,
+    sink: &dyn ProgressSink,
 ) -> Result<Vec<ReplicationRow>, ReplicationError> {
     let run = Run {
         place: RunLocation::new(config, kind, directory)?,
@@ -46,7 +48,7 @@ struct Run<'c> {
     place: RunLocation<'c>,
     shared: ReplicationRunState,
     round: u32,
-    sink: &'c dyn ReplicationSink,
+    sink: &'c dyn ProgressSink,
 }
 
 /// Background threads that run until shutdown: those of primaries and of backups.
@@ -96,10 +98,7 @@ impl Run<'_> {
         backups: Vec<Vec<Backup<MappedEndpoint>>>,
     ) -> Result<Threads<'s>, ReplicationError> {
         let per_server = self.place.config.background;
-        let failed = |source| ReplicationError::Thread {
-            thread_count: 2 * SERVER_COUNT * per_server,
-            source,
-        };
+        let failed = ReplicationError::thread(2 * SERVER_COUNT * per_server);
         let mut threads = Threads {
             primaries: Vec::new(),
             backups: Vec::new(),
@@ -113,14 +112,13 @@ impl Run<'_> {
                 let number = server * per_server + thread;
                 let share = backups.len().div_ceil(per_server - thread);
                 let own: Vec<_> = backups.drain(..share).collect();
-                let whose = (number, first_region);
-                first_region += own.len();
-                let serve = move || serve_backups(shared, whose, own);
+                let serve = move || serve_backups(shared, number, first_region, own);
+                first_region += share;
                 let serving = thread::Builder::new().spawn_scoped(scope, serve);
-                threads.backups.push(serving.map_err(failed)?);
-                let tend = move || run_primary_background(shared, (server, number), primaries);
+                threads.backups.push(serving.map_err(&failed)?);
+                let tend = move || run_primary_background(shared, server, number, primaries);
                 let tending = thread::Builder::new().spawn_scoped(scope, tend);
-                threads.primaries.push(tending.map_err(failed)?);
+                threads.primaries.push(tending.map_err(&failed)?);
             }
         }
         Ok(threads)
@@ -136,7 +134,7 @@ impl Run<'_> {
         if kind != ReplicationKind::None {
             for (region, primary) in primaries.iter().enumerate() {
                 self.place
-                    .join((region, primary), &self.shared, &endpoint_to)?;
+                    .join(region, primary, &self.shared, &endpoint_to)?;
             }
         }
         self.shared.drain()?;
@@ -163,14 +161,10 @@ impl Run<'_> {
             let levels = primaries
                 .iter()
                 .map(|it| it.engine().counts().tree_counts.len());
-            let row = ReplicationRow::new(
-                (config, kind, phase),
-                (&done, settled),
-                (&before, &after),
-                levels.max().unwrap_or(0),
-            );
+            let row = ReplicationRow::new(config, kind, phase, &done, settled, &before, &after);
             rows.push(ReplicationRow {
                 round: self.round,
+                level_count: levels.max().unwrap_or(0),
                 ..row
             });
         }
@@ -188,6 +182,6 @@ impl Run<'_> {
         let work = primaries
             .iter()
             .map(|it| DeviceCounts::from(&it.engine().work()));
-        CounterSnapshot::now(&self.shared, work.sum(), (log, index))
+        CounterSnapshot::now(&self.shared, work.sum(), log, index)
     }
 }

@@ -143,7 +143,7 @@ impl<'c> RunLocation<'c> {
             };
             let near = MappedEndpoint::new(Arc::clone(memory));
             let storage = self.storage(server, &format!("backup-{region}"))?;
-            let backup = Backup::new(near, layout(place as u64), EPOCH, (storage, options));
+            let backup = Backup::new(near, layout(place as u64), EPOCH, storage, options);
             backup.map_err(ReplicationError::replica(format!(
                 "the backup of region {region}"
             )))
@@ -155,18 +155,19 @@ impl<'c> RunLocation<'c> {
     /// server.
     pub(super) fn join<E: Endpoint + Send + 'static>(
         &self,
-        (region, primary): (usize, &Primary<CountedEndpoint<E>>),
+        region: usize,
+        primary: &Primary<CountedEndpoint<E>>,
         shared: &ReplicationRunState,
         endpoint_to: impl Fn(usize) -> Result<E, ReplicationError>,
     ) -> Result<(), ReplicationError> {
         let server = self.backup_server(region);
         let place = region - self.first_backed_up(server);
-        let ways = BackupConnections {
+        let connections = BackupConnections {
             log: CountedEndpoint::new(endpoint_to(server)?, Arc::clone(&shared.log_traffic)),
             index: CountedEndpoint::new(endpoint_to(server)?, Arc::clone(&shared.index_traffic)),
             layout: layout(place as u64),
         };
-        let added = primary.add_backup(BACKUP, ways);
+        let added = primary.add_backup(BACKUP, connections);
         added.map_err(ReplicationError::replica(format!(
             "copying the table to the backup of region {region}"
         )))

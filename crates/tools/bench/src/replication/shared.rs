@@ -17,7 +17,7 @@ use super::traffic::Traffic;
 pub(super) const SERVER_COUNT: usize = 2;
 
 /// Time between two checks whether all background work is done.
-const LOOK_INTERVAL: Duration = Duration::from_micros(500);
+const POLL_INTERVAL: Duration = Duration::from_micros(500);
 
 /// State that the threads of a run share.
 #[derive(Debug)]
@@ -90,7 +90,7 @@ impl ReplicationRunState {
     }
 
     /// Records that a pass of a background thread is over.
-    pub(super) fn note_pass(&self, (role, thread): (Role, usize), has_worked: bool) {
+    pub(super) fn note_pass(&self, role: Role, thread: usize, has_worked: bool) {
         let quiet = &self.quiet[role as usize][thread];
         if has_worked {
             self.busy_count.fetch_add(1, Ordering::AcqRel);
@@ -114,7 +114,7 @@ impl ReplicationRunState {
             all().for_each(|quiet| quiet.store(0, Ordering::Release));
             while all().any(|quiet| quiet.load(Ordering::Acquire) < 2) {
                 self.check()?;
-                thread::sleep(LOOK_INTERVAL);
+                thread::sleep(POLL_INTERVAL);
             }
             if self.busy_count.load(Ordering::Acquire) == busy_count {
                 return self.check();

@@ -93,12 +93,15 @@ mod tests {
         }
         all.merge(&other);
         let report = all.report();
-        let told: Vec<_> = report
+        let summaries: Vec<_> = report
             .iter()
             .map(|it| (it.operation, it.count, it.p50_ns))
             .collect();
-        assert_eq!(told[0], (OperationKind::Read, 100, 50));
-        assert_eq!((told[1].0, told.len()), (OperationKind::Insert, 2));
+        assert_eq!(summaries[0], (OperationKind::Read, 100, 50));
+        assert_eq!(
+            (summaries[1].0, summaries.len()),
+            (OperationKind::Insert, 2)
+        );
         assert!(
             report
                 .iter()

@@ -24,7 +24,8 @@ const IDLE_SLEEP: Duration = Duration::from_millis(1);
 /// Threads of one server begin at different primaries.
 pub(super) fn run_primary_background<E: Endpoint + Send + 'static>(
     shared: &ReplicationRunState,
-    (server, thread): (usize, usize),
+    server: usize,
+    thread: usize,
     primaries: &[Primary<E>],
 ) {
     let (before, from) = primaries.split_at(thread % primaries.len().max(1));
@@ -45,7 +46,7 @@ pub(super) fn run_primary_background<E: Endpoint + Send + 'static>(
             has_worked = true;
             shared.meter.add(part, lap.end());
         }
-        rest(shared, (Role::Primaries, thread), has_worked, &mut lap);
+        rest(shared, Role::Primaries, thread, has_worked, &mut lap);
     }
 }
 
@@ -55,7 +56,8 @@ pub(super) fn run_primary_background<E: Endpoint + Send + 'static>(
 /// ends the run, no thread waits for the backup.
 pub(super) fn serve_backups(
     shared: &ReplicationRunState,
-    (thread, first_region): (usize, usize),
+    thread: usize,
+    first_region: usize,
     mut backups: Vec<Backup<MappedEndpoint>>,
 ) -> Vec<Backup<MappedEndpoint>> {
     let mut known: Vec<BackupCounts> = backups.iter().map(Backup::counts).collect();
@@ -72,7 +74,7 @@ pub(super) fn serve_backups(
                 Ok(true) => {
                     has_worked = true;
                     let counts = backup.counts();
-                    note_step(shared, (&known[place], &counts), lap.end());
+                    note_step(shared, &known[place], &counts, lap.end());
                     shared.note_backup(first_region + place, counts.clone());
                     known[place] = counts;
                 }
@@ -83,18 +85,19 @@ pub(super) fn serve_backups(
                 }
             }
         }
-        rest(shared, (Role::Backups, thread), has_worked, &mut lap);
+        rest(shared, Role::Backups, thread, has_worked, &mut lap);
     }
     backups
 }
 
 fn rest(
     shared: &ReplicationRunState,
-    whose: (Role, usize),
+    role: Role,
+    thread: usize,
     has_worked: bool,
     lap: &mut ThreadStopwatch,
 ) {
-    shared.note_pass(whose, has_worked);
+    shared.note_pass(role, thread, has_worked);
     if !has_worked {
         shared.meter.add(Part::Looking, lap.end());
         thread::sleep(IDLE_SLEEP);
@@ -107,7 +110,8 @@ fn rest(
 /// that the backup has counted.
 fn note_step(
     shared: &ReplicationRunState,
-    (before, after): (&BackupCounts, &BackupCounts),
+    before: &BackupCounts,
+    after: &BackupCounts,
     time_ns: u64,
 ) {
     let log_ns = after.log_time_ns - before.log_time_ns;
@@ -156,7 +160,7 @@ mod tests {
             (counts(0, [0, 0, 0]), [0, 0, 40]),
         ] {
             let shared = ReplicationRunState::new(1, 1);
-            note_step(&shared, (&BackupCounts::default(), &after), 40);
+            note_step(&shared, &BackupCounts::default(), &after, 40);
             let times = shared.meter.times();
             let found = [Part::BackupLog, Part::BackupReceived, Part::BackupBuilt];
             assert_eq!(found.map(|part| times.of(part)), [log, received, built]);

@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use super::config::ReplicationConfig;
 use super::names::{ReplicationKind, ReplicationPhase};
 use super::processor::Part;
-use super::ratios::{Ratio, median};
+use super::ratios::Ratio;
 use super::rows::ReplicationRow;
 use crate::report::columns::Columns;
+use crate::report::median;
 use crate::report::quantity::{count, latency, rate};
 
 const ROWS: Columns<9> = Columns {
@@ -47,7 +48,7 @@ const RATIOS: Columns<4> = Columns {
 };
 
 /// Returns the settings of the runs.
-pub fn header_text(config: &ReplicationConfig) -> String {
+pub(super) fn header_text(config: &ReplicationConfig) -> String {
     format!(
         "{} + {} regions on two servers, {} records, values {}, {} operations, {} client threads\n\
          {} + {} background threads a server, L0 of {} entries, growth factor {}, {} fabric\n\

@@ -11,8 +11,7 @@ mod recorder;
 mod run;
 mod table;
 
-pub use recorder::{KindRecorder, OperationCost, RunRecorder};
-pub use run::{
-    DeviceReport, FarCosts, KindReport, LatencySummary, PersistentReport, RunReport, to_json_lines,
-};
-pub use table::{comparison_table, run_table};
+pub use quantity::median;
+pub use recorder::{KindRecorder, RunRecorder};
+pub use run::{DeviceReport, FarCosts, KindReport, LatencySummary, PersistentReport, RunReport};
+pub use table::{comparison_table, ruled_table, run_table};

@@ -1,5 +1,7 @@
 //! Formats quantities with three significant digits and a unit.
 
+pub(crate) use farleaf_chart::shown::count;
+
 const SECONDS: [(f64, &str); 4] = [(1.0, "ns"), (1e3, "µs"), (1e6, "ms"), (1e9, "s")];
 const BYTES: [(f64, &str); 4] = [(1.0, "B"), (1e3, "kB"), (1e6, "MB"), (1e9, "GB")];
 const COUNTS: [(f64, &str); 3] = [(1e6, "M"), (1e9, "G"), (1e12, "T")];
@@ -29,19 +31,6 @@ pub(crate) fn percentage(fraction: f64) -> String {
     }
 }
 
-/// Formats a count: `10,000,000`.
-pub(crate) fn count(count: u64) -> String {
-    let digits = count.to_string();
-    let mut grouped = String::with_capacity(digits.len() * 4 / 3);
-    for (place, digit) in digits.char_indices() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
-            grouped.push(',');
-        }
-        grouped.push(digit);
-    }
-    grouped
-}
-
 /// Formats a count exactly up to ten million, then as `12.3 M`.
 pub(crate) fn short_count(number: u64) -> String {
     if number < 10_000_000 {
@@ -67,6 +56,14 @@ fn scaled(value: f64, is_whole: bool, units: &[(f64, &str)]) -> String {
         _ => 0,
     };
     format!("{value:.decimals$} {}", unit.1)
+}
+
+/// Returns the median; for an even number of values, the mean of the middle two.
+pub fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    let (low, high) = (values.len().checked_sub(1)? / 2, values.len() / 2);
+    Some(f64::midpoint(values[low], values[high]))
 }
 
 #[cfg(test)]

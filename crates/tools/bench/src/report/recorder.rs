@@ -1,8 +1,8 @@
 //! Recorder of a thread's operations.
 
 use std::collections::BTreeMap;
-use std::ops::AddAssign;
 
+use farleaf::Cost;
 use hdrhistogram::Histogram;
 
 use super::{FarCosts, KindReport, LatencySummary};
@@ -15,60 +15,13 @@ const SIGNIFICANT_DIGITS: u8 = 3;
 /// exact).
 const LATENCY_NS_MAX: u64 = 1_000_000_000_000;
 
-/// Cost of one operation on the fabric.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct OperationCost {
-    /// Batches awaited one after the other.
-    pub round_trips: u64,
-    /// Payload of READs in bytes; the words of atomics are not counted.
-    pub bytes_read: u64,
-    /// Payload of WRITEs in bytes; the words of atomics are not counted.
-    pub bytes_written: u64,
-    /// Number of leaf images read.
-    pub leaves_read: u64,
-    /// Compare-and-swaps and fetch-and-adds.
-    pub atomics: u64,
-    /// Repeated rounds: torn images and locks that were taken.
-    pub retries: u64,
-    /// Links followed, from leaves and inner nodes that have split or moved.
-    pub links: u64,
-}
-
-impl From<farleaf::Cost> for OperationCost {
-    #[inline]
-    fn from(cost: farleaf::Cost) -> Self {
-        Self {
-            round_trips: cost.round_trips,
-            bytes_read: cost.bytes_read,
-            bytes_written: cost.bytes_written,
-            leaves_read: cost.leaves_read,
-            atomics: cost.atomics,
-            retries: cost.retries,
-            links: cost.links,
-        }
-    }
-}
-
-impl AddAssign for OperationCost {
-    #[inline]
-    fn add_assign(&mut self, other: Self) {
-        self.round_trips += other.round_trips;
-        self.bytes_read += other.bytes_read;
-        self.bytes_written += other.bytes_written;
-        self.leaves_read += other.leaves_read;
-        self.atomics += other.atomics;
-        self.retries += other.retries;
-        self.links += other.links;
-    }
-}
-
 /// Recorder of one kind of operation. About 250 kB, mostly the histogram.
 #[derive(Clone, Debug)]
 pub struct KindRecorder {
     latencies_ns: Histogram<u64>,
     latency_ns_max: u64,
     /// Total cost; `None` if no cost was recorded.
-    total: Option<OperationCost>,
+    total: Option<Cost>,
     one_leaf_count: u64,
 }
 
@@ -87,7 +40,7 @@ impl KindRecorder {
 
     /// Records one operation. Costs about 5 ns.
     #[inline]
-    pub fn record(&mut self, latency_ns: u64, cost: OperationCost) {
+    pub fn record(&mut self, latency_ns: u64, cost: Cost) {
         self.record_time(latency_ns);
         *self.total.get_or_insert_default() += cost;
         self.one_leaf_count += u64::from(cost.leaves_read == 1);
@@ -180,7 +133,7 @@ impl RunRecorder {
 
     /// Records one operation that finished, right or wrong. The first one of a kind allocates.
     #[inline]
-    pub fn record(&mut self, kind: OperationKind, latency_ns: u64, cost: OperationCost) {
+    pub fn record(&mut self, kind: OperationKind, latency_ns: u64, cost: Cost) {
         self.by_kind[kind as usize]
             .get_or_insert_default()
             .record(latency_ns, cost);
@@ -227,8 +180,8 @@ impl RunRecorder {
 mod tests {
     use super::*;
 
-    fn cost(round_trips: u64, leaves_read: u64) -> OperationCost {
-        OperationCost {
+    fn cost(round_trips: u64, leaves_read: u64) -> Cost {
+        Cost {
             round_trips,
             bytes_read: 100 * leaves_read,
             bytes_written: 8,
@@ -236,6 +189,7 @@ mod tests {
             atomics: 1,
             retries: leaves_read / 3,
             links: leaves_read - leaves_read.min(1),
+            ..Cost::default()
         }
     }
 

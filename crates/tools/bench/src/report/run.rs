@@ -195,22 +195,15 @@ impl RunReport {
     }
 }
 
-/// Formats the reports as JSON: one object per line, each line ended.
-///
-/// # Errors
-/// None for a report with finite numbers; a NaN becomes `null`.
-pub fn to_json_lines(reports: &[RunReport]) -> serde_json::Result<String> {
-    let mut lines = String::new();
-    for report in reports {
-        lines.push_str(&serde_json::to_string(report)?);
-        lines.push('\n');
-    }
-    Ok(lines)
-}
-
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+
+    /// Returns one JSON object per line.
+    fn to_json_lines(reports: &[RunReport]) -> serde_json::Result<String> {
+        let lines = reports.iter().map(serde_json::to_string);
+        lines.map(|line| Ok(line? + "\n")).collect()
+    }
 
     /// Returns a report with numbers of all magnitudes.
     pub(in super::super) fn example() -> RunReport {

@@ -276,13 +276,18 @@ fn known<T>(of: Option<T>, show: impl FnOnce(T) -> String) -> String {
     of.map_or_else(|| "-".to_owned(), show)
 }
 
-fn table(header: &[&str]) -> Table {
+/// Creates a table with rules above and below, and below its header.
+pub fn ruled_table(header: &[&str]) -> Table {
     let mut table = Table::new();
+    table.load_style(STYLE).set_header(header.iter().copied());
     table
-        .load_style(STYLE)
+}
+
+fn table(header: &[&str]) -> Table {
+    let mut table = ruled_table(header);
+    table
         .set_width(WIDTH_MAX)
-        .set_content_arrangement(ContentArrangement::Dynamic)
-        .set_header(header.iter().copied());
+        .set_content_arrangement(ContentArrangement::Dynamic);
     for column in table.column_iter_mut() {
         column.set_cell_alignment(CellAlignment::Right);
         column.set_padding((0, 1));

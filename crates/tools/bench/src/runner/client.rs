@@ -10,8 +10,8 @@ use farleaf_executor::TaskSet;
 use super::error::StoreFailure as _;
 use super::fault_counts::FaultCounts;
 use super::requests::{Request, Requests};
-use super::subject::{Subject, UpdateSeen};
-use crate::report::{OperationCost, RunRecorder};
+use super::subject::{Subject, UpdateOutcome};
+use crate::report::RunRecorder;
 use crate::verify::{OwnWrites, PendingWrite, ReadExpectation, ScanChecker, Verdict, WriterId};
 use crate::workload::{InsertLedger, OperationKind, WorkloadSpec};
 
@@ -111,10 +111,10 @@ impl<'a, S: Subject> Client<'a, S> {
         let expectation = self.own.borrow_mut().expect(key);
         let start = Instant::now();
         let found = self.table.get(key).await;
-        let sample = self.sample(start);
+        let (latency_ns, cost) = self.sample(start);
         match found {
             Ok(value) => {
-                self.note(OperationKind::Read, sample);
+                self.note(OperationKind::Read, latency_ns, cost);
                 self.count_verdict(self.own.borrow().check(expectation, value));
             }
             Err(error) => self.fail(OperationKind::Read, key, &error),
@@ -125,10 +125,10 @@ impl<'a, S: Subject> Client<'a, S> {
         let (expectation, write) = self.begin_write(key);
         let start = Instant::now();
         let updated = self.table.update(key, write.value()).await;
-        let sample = self.sample(start);
+        let (latency_ns, cost) = self.sample(start);
         match updated {
             Ok(updated) => {
-                self.note(OperationKind::Update, sample);
+                self.note(OperationKind::Update, latency_ns, cost);
                 self.count_verdict(self.end_update(expectation, write, updated));
             }
             // The outcome of the write is unknown: it stays pending forever.
@@ -155,7 +155,7 @@ impl<'a, S: Subject> Client<'a, S> {
                     cost += of_update;
                     cost
                 });
-                self.note(OperationKind::ReadModifyWrite, (latency_ns, cost));
+                self.note(OperationKind::ReadModifyWrite, latency_ns, cost);
                 let read = self.own.borrow().check(expectation, value);
                 let update = self.end_update(expectation, write, updated);
                 self.count_verdict(if read.is_right() { update } else { read });
@@ -170,15 +170,15 @@ impl<'a, S: Subject> Client<'a, S> {
         let write = self.own.borrow_mut().begin(key);
         let start = Instant::now();
         let inserted = self.table.insert(key, write.value()).await;
-        let sample = self.sample(start);
+        let (latency_ns, cost) = self.sample(start);
         match inserted {
             Ok(Insertion::Inserted) => {
-                self.note(OperationKind::Insert, sample);
+                self.note(OperationKind::Insert, latency_ns, cost);
                 self.own.borrow_mut().complete(write);
                 self.shared.ledger.acknowledge(insert_index);
             }
             Ok(Insertion::AlreadyPresent(value)) => {
-                self.note(OperationKind::Insert, sample);
+                self.note(OperationKind::Insert, latency_ns, cost);
                 self.own.borrow_mut().cancel(write);
                 self.shared.ledger.abandon(insert_index);
                 let fault =
@@ -197,10 +197,10 @@ impl<'a, S: Subject> Client<'a, S> {
         let known = self.shared.checker.begin();
         let start = Instant::now();
         let scanned = self.table.scan_into(from, length, &mut entries).await;
-        let sample = self.sample(start);
+        let (latency_ns, cost) = self.sample(start);
         match scanned {
             Ok(()) => {
-                self.note(OperationKind::Scan, sample);
+                self.note(OperationKind::Scan, latency_ns, cost);
                 self.count_verdict(
                     self.shared
                         .checker
@@ -222,19 +222,19 @@ impl<'a, S: Subject> Client<'a, S> {
         &self,
         expectation: ReadExpectation,
         write: PendingWrite,
-        updated: UpdateSeen,
+        updated: UpdateOutcome,
     ) -> Verdict {
         let mut own = self.own.borrow_mut();
         match updated {
-            UpdateSeen::Previous(previous) => {
+            UpdateOutcome::Previous(previous) => {
                 own.complete(write);
                 own.check(expectation, Some(previous))
             }
-            UpdateSeen::Present => {
+            UpdateOutcome::Present => {
                 own.complete(write);
                 Verdict::Right
             }
-            UpdateSeen::Absent => {
+            UpdateOutcome::Absent => {
                 own.cancel(write);
                 own.check(expectation, None)
             }
@@ -250,10 +250,10 @@ impl<'a, S: Subject> Client<'a, S> {
     }
 
     #[inline]
-    fn note(&self, kind: OperationKind, (latency_ns, cost): (u64, Option<Cost>)) {
+    fn note(&self, kind: OperationKind, latency_ns: u64, cost: Option<Cost>) {
         let mut recorder = self.recorder.borrow_mut();
         match cost {
-            Some(cost) => recorder.record(kind, latency_ns, OperationCost::from(cost)),
+            Some(cost) => recorder.record(kind, latency_ns, cost),
             None => recorder.record_time(kind, latency_ns),
         }
     }
@@ -267,42 +267,40 @@ impl<'a, S: Subject> Client<'a, S> {
     fn fail(&self, kind: OperationKind, key: u64, error: &S::Error) {
         self.has_ended
             .set(self.has_ended.get() || error.is_lasting());
-        self.fault_counts
-            .borrow_mut()
-            .wrong(format_args!("{kind} of key {key} failed: {error}"));
+        self.fault_counts.borrow_mut().failed(kind, key, error);
     }
 }
 
 /// Reports the number of finished operations, rarely enough not to affect the results.
 struct Progress<'a> {
     done_count: &'a AtomicU64,
-    untold: u64,
+    unreported: u64,
 }
 
 impl<'a> Progress<'a> {
     fn new(done_count: &'a AtomicU64) -> Self {
         Self {
             done_count,
-            untold: 0,
+            unreported: 0,
         }
     }
 
     #[inline]
     fn count(&mut self) {
-        self.untold += 1;
-        if self.untold == OPERATIONS_PER_REPORT {
-            self.tell();
+        self.unreported += 1;
+        if self.unreported == OPERATIONS_PER_REPORT {
+            self.report();
         }
     }
 
-    fn tell(&mut self) {
-        self.done_count.fetch_add(self.untold, Relaxed);
-        self.untold = 0;
+    fn report(&mut self) {
+        self.done_count.fetch_add(self.unreported, Relaxed);
+        self.unreported = 0;
     }
 }
 
 impl Drop for Progress<'_> {
     fn drop(&mut self) {
-        self.tell();
+        self.report();
     }
 }

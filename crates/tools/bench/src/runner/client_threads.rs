@@ -2,27 +2,24 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 use farleaf::SessionOptions;
 
 use super::client::{Client, RunShared};
-use super::cluster::ClusterTable;
+use super::cluster::ClusterStore;
 use super::fault_counts::FaultCounts;
-use super::gate::{Place, StartGate};
+use super::gate::{Place, run_threads};
 use super::pools::Pools;
 use super::requests::Requests;
 use super::store::TableLocation;
-use super::subject::{OneTable, StringTable, Subject, TableOfParts};
+use super::string_table::{PoolStore, StringTable};
+use super::subject::{OneTable, Subject, TableOfParts};
 use super::{BenchError, ProgressSink, RunConfig};
 use crate::dataset::KeySet;
 use crate::report::RunRecorder;
 use crate::verify::{ScanChecker, WriterId};
 use crate::workload::{InsertLedger, OperationStream, WorkloadSpec};
-
-/// Time between two progress reports while operations run.
-const REPORT_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Settings of the threads of a run.
 #[derive(Clone, Copy)]
@@ -66,73 +63,36 @@ pub(super) fn run_operations(
     assignment: ThreadSettings<'_>,
     progress: &dyn ProgressSink,
 ) -> Result<OperationResults, BenchError> {
-    let thread_count = assignment.config.threads;
-    let gate = StartGate::new(thread_count);
-    let done_count = AtomicU64::new(0);
-    thread::scope(|scope| {
-        let mut places: Vec<Place<'_>> = (0..thread_count).map(|_| gate.place()).collect();
-        let mut handles = Vec::with_capacity(thread_count);
-        for thread_index in 0..thread_count {
-            let place = places.pop().expect("a place for each");
-            let done_count = &done_count;
-            // If it fails, the places of threads that were not started are dropped, so that no
-            // thread waits for them.
-            let handle = thread::Builder::new()
-                .name(format!("ycsb-{thread_index}"))
-                .spawn_scoped(scope, move || {
-                    let told = (done_count, place);
-                    match assignment.site {
-                        TableLocation::Pools(Pools::One(pool)) => {
-                            work::<OneTable>(pool, assignment, thread_index, told)
-                        }
-                        TableLocation::Pools(Pools::Several(pools)) => {
-                            work::<TableOfParts>(pools, assignment, thread_index, told)
-                        }
-                        TableLocation::Pools(Pools::Strings(pool)) => {
-                            work::<StringTable>(pool, assignment, thread_index, told)
-                        }
-                        TableLocation::Cluster(loaded_table) => work::<ClusterTable>(
-                            loaded_table.place(),
-                            assignment,
-                            thread_index,
-                            told,
-                        ),
-                    }
-                })
-                .map_err(|source| BenchError::Thread {
-                    thread_count,
-                    source,
-                })?;
-            handles.push(handle);
+    let done_count = &AtomicU64::new(0);
+    let work = |index: usize, place: Place<'_>| match assignment.site {
+        TableLocation::Pools(Pools::One(pool)) => {
+            work::<OneTable>(pool, assignment, index, done_count, place)
         }
-        while !gate.wait_done(REPORT_INTERVAL) {
-            progress.advance(done_count.load(Relaxed));
+        TableLocation::Pools(Pools::Several(pools)) => {
+            work::<TableOfParts>(pools, assignment, index, done_count, place)
         }
-        progress.advance(done_count.load(Relaxed));
-        merge(handles)
-    })
-}
-
-fn merge(
-    handles: Vec<ScopedJoinHandle<'_, Result<ThreadResult, BenchError>>>,
-) -> Result<OperationResults, BenchError> {
+        TableLocation::Pools(Pools::Strings(pool)) => {
+            work::<StringTable<PoolStore>>(pool, assignment, index, done_count, place)
+        }
+        TableLocation::Cluster(loaded_table) => {
+            let store = loaded_table.store();
+            work::<StringTable<ClusterStore>>(store, assignment, index, done_count, place)
+        }
+    };
+    let report = || progress.advance(done_count.load(Relaxed));
+    let results = run_threads(assignment.config.threads, "ycsb", work, report)?;
     let mut all = OperationResults::default();
-    let mut span: Option<(Instant, Instant)> = None;
-    for handle in handles {
-        let joined = handle
-            .join()
-            .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        let one = joined?;
+    let started = results.iter().map(|one| one.started).min();
+    let ended = results.iter().map(|one| one.ended).max();
+    all.wall_time = started
+        .zip(ended)
+        .map_or(Duration::ZERO, |(started, ended)| ended - started);
+    for one in results {
         all.recorder.merge(&one.recorder);
         all.fault_counts.merge(one.fault_counts);
         all.fallback_count += one.fallback_count;
         all.metadata_bytes_max = all.metadata_bytes_max.max(one.metadata_bytes);
-        span = Some(match span {
-            None => (one.started, one.ended),
-            Some((started, ended)) => (started.min(one.started), ended.max(one.ended)),
-        });
     }
-    all.wall_time = span.map_or(Duration::ZERO, |(started, ended)| ended - started);
     Ok(all)
 }
 
@@ -141,7 +101,8 @@ fn work<S: Subject>(
     pool: &S::Place,
     assignment: ThreadSettings<'_>,
     thread_index: usize,
-    (done_count, mut place): (&AtomicU64, Place<'_>),
+    done_count: &AtomicU64,
+    mut place: Place<'_>,
 ) -> Result<ThreadResult, BenchError> {
     let ThreadSettings {
         config,

@@ -7,6 +7,7 @@ use super::strings::{KEY_SIZE_BYTES_MIN, Strings, VALUE_SIZE_BYTES_MIN, ValueSiz
 use super::{BenchError, FabricKind, PersistentConfig};
 use crate::dataset::Dataset;
 use crate::distribution::Distribution;
+use crate::quantity::count;
 use crate::verify::WriterId;
 use crate::workload::{WorkloadLetter, WorkloadSpec};
 
@@ -103,46 +104,50 @@ impl Default for RunConfig {
     }
 }
 
-/// Option, whether it is valid, its value, and the permitted values.
-pub(super) type Check = (&'static str, bool, String, String);
+/// Result of the check of an option.
+pub(super) type Check = Result<(), BenchError>;
 
 impl RunConfig {
-    fn metadata_budget_checks(&self) -> [Check; 2] {
-        let option = "metadata-budget";
-        let bytes = self.metadata_budget_bytes.unwrap_or(u64::MAX);
-        let takes_budget = self.metadata_budget_bytes.is_none()
-            || self.layer == LayerKind::Learned
-            || self.layer.cached_level_min().is_some();
+    /// Returns the checks of options that only some search layers have.
+    fn layer_checks(&self) -> [Check; 4] {
+        let (is_tree, is_xstore) = (
+            self.layer == LayerKind::RfTree,
+            self.layer == LayerKind::Xstore,
+        );
+        let takes_budget =
+            self.layer == LayerKind::Learned || self.layer.cached_level_min().is_some();
+        let is_default = self.model_cache == ModelCache::default();
+        let given = format!("given with --index {}", self.layer);
         [
             (
-                option,
-                bytes >= METADATA_BUDGET_BYTES_MIN,
-                format!("{bytes} bytes"),
-                format!("at least {METADATA_BUDGET_BYTES_MIN} bytes"),
+                "metadata-budget",
+                self.metadata_budget_bytes.is_none() || takes_budget,
+                "used with --index learned, sherman or cell",
+            ),
+            // It would have no effect on layers that do not cache whole trees.
+            (
+                "link-count-max",
+                self.link_count_max.is_none() || is_tree,
+                "used with --index rf-tree, whose clients cache the whole tree",
             ),
             (
-                option,
-                takes_budget,
-                format!("given with --index {}", self.layer),
-                "used with --index learned, sherman or cell".into(),
+                "model-cache",
+                is_default || is_xstore,
+                "used with --index xstore, whose memory node trains the models",
+            ),
+            (
+                "no-speculation",
+                !self.does_not_speculate || is_xstore,
+                "used with --index xstore, whose clients call the memory node when models miss",
             ),
         ]
-    }
-
-    fn model_cache_check(&self) -> Check {
-        let is_default = self.model_cache == ModelCache::default();
-        (
-            "model-cache",
-            is_default || self.layer == LayerKind::Xstore,
-            format!("given with --index {}", self.layer),
-            "used with --index xstore, whose memory node trains the models".into(),
-        )
+        .map(|(option, is_good, allowed)| BenchError::check(option, is_good, &given, allowed))
     }
 
     /// Checks that each part has at least one record, so that there are bounds.
     fn partitions_check(&self) -> Check {
         let count_max = PART_COUNT_MAX.min(usize::try_from(self.records).unwrap_or(usize::MAX));
-        (
+        BenchError::check(
             "partitions",
             (1..=count_max).contains(&self.partitions),
             self.partitions.to_string(),
@@ -162,37 +167,37 @@ impl RunConfig {
             ValueSize::Mixed { .. } => true,
         };
         vec![
-            (
+            BenchError::check(
                 "index",
                 self.layer.has_byte_tables(),
                 format!("{} with --kind bytes", self.layer),
-                "learned, rf-tree or rpc, which support tables of byte strings".into(),
+                "learned, rf-tree or rpc, which support tables of byte strings",
             ),
-            (
+            BenchError::check(
                 "partitions",
                 self.partitions == 1,
                 format!("{} with --kind bytes", self.partitions),
-                "1, because a table of byte strings is in one pool".into(),
+                "1, because a table of byte strings is in one pool",
             ),
-            (
+            BenchError::check(
                 "key-size",
                 (KEY_SIZE_BYTES_MIN..=4096).contains(&strings.key_size_bytes()),
                 strings.key_size_bytes().to_string(),
                 format!("from {KEY_SIZE_BYTES_MIN} to 4096 bytes"),
             ),
-            (
+            BenchError::check(
                 "key-size",
                 strings.key_size_bytes.is_none() || !matches!(self.dataset, Dataset::Keys(_)),
-                "given with a key file".into(),
-                "omitted, because the file determines the sizes of the keys".into(),
+                "given with a key file",
+                "omitted, because the file determines the sizes of the keys",
             ),
-            (
+            BenchError::check(
                 "page-size",
                 matches!(strings.page_size_bytes, 512 | 1024 | 2048),
                 strings.page_size_bytes.to_string(),
-                "512, 1024 or 2048".into(),
+                "512, 1024 or 2048",
             ),
-            (
+            BenchError::check(
                 "value-size",
                 value_size,
                 strings.value_size.to_string(),
@@ -209,7 +214,7 @@ impl RunConfig {
             ValueSize::Mixed { name, .. } => (
                 count == 1,
                 format!("{count} with --value-size {name}"),
-                "1, because values of several sizes have no fields of equal size".into(),
+                "1, because values of several sizes have no fields of equal size".to_owned(),
             ),
             ValueSize::Fixed(size_bytes) => (
                 count == 1
@@ -223,28 +228,7 @@ impl RunConfig {
                 ),
             ),
         };
-        ("fields", is_good, given, allowed)
-    }
-
-    fn speculation_check(&self) -> Check {
-        (
-            "no-speculation",
-            !self.does_not_speculate || self.layer == LayerKind::Xstore,
-            format!("given with --index {}", self.layer),
-            "used with --index xstore, whose clients call the memory node when models miss".into(),
-        )
-    }
-
-    /// Refuses the link count for layers that do not cache whole trees, where it would have no
-    /// effect.
-    fn link_count_check(&self) -> Check {
-        let is_cached = self.link_count_max.is_none() || self.layer == LayerKind::RfTree;
-        (
-            "link-count-max",
-            is_cached,
-            format!("given with --index {}", self.layer),
-            "used with --index rf-tree, whose clients cache the whole tree".into(),
-        )
+        BenchError::check("fields", is_good, given, allowed)
     }
 
     /// Checks the limits of all options; the first option that is out of range is the error.
@@ -252,76 +236,61 @@ impl RunConfig {
     /// # Errors
     /// [`BenchError::BadOption`].
     pub fn validate(&self) -> Result<(), BenchError> {
+        let budget_bytes = self.metadata_budget_bytes.unwrap_or(u64::MAX);
         let checks = [
-            (
+            BenchError::check(
                 "workload",
                 !self.workloads.is_empty(),
-                "none".into(),
-                "at least one of A to F".into(),
+                "none",
+                "at least one of A to F",
             ),
-            (
-                "records",
-                (1..=RECORD_COUNT_MAX).contains(&self.records),
-                self.records.to_string(),
-                format!("from 1 to {RECORD_COUNT_MAX}"),
-            ),
-            (
+            BenchError::within("records", self.records, 1, RECORD_COUNT_MAX, ""),
+            BenchError::check(
                 "operations",
                 self.operations > 0,
                 self.operations.to_string(),
-                "at least 1".into(),
+                "at least 1",
             ),
-            (
-                "threads",
-                (1..=THREAD_COUNT_MAX).contains(&self.threads),
-                self.threads.to_string(),
-                format!("from 1 to {THREAD_COUNT_MAX}"),
-            ),
-            (
-                "in-flight",
-                (1..=IN_FLIGHT_COUNT_MAX).contains(&self.in_flight),
-                self.in_flight.to_string(),
-                format!("from 1 to {IN_FLIGHT_COUNT_MAX}"),
-            ),
-            (
+            BenchError::within("threads", self.threads, 1, THREAD_COUNT_MAX, ""),
+            BenchError::within("in-flight", self.in_flight, 1, IN_FLIGHT_COUNT_MAX, ""),
+            BenchError::check(
                 "slots",
                 matches!(self.slots, 8 | 12 | 16),
                 self.slots.to_string(),
-                "8, 12 or 16".into(),
+                "8, 12 or 16",
             ),
-            (
-                "fill",
-                (25..=100).contains(&self.fill_percent),
-                self.fill_percent.to_string(),
-                "from 25 to 100 (percent)".into(),
+            BenchError::within("fill", self.fill_percent, 25, 100, " (percent)"),
+            BenchError::within("epsilon", self.epsilon_keys, 0.5, 1024.0, " (keys)"),
+            BenchError::check(
+                "metadata-budget",
+                budget_bytes >= METADATA_BUDGET_BYTES_MIN,
+                format!("{budget_bytes} bytes"),
+                format!("at least {METADATA_BUDGET_BYTES_MIN} bytes"),
             ),
-            (
-                "epsilon",
-                (0.5..=1024.0).contains(&self.epsilon_keys),
-                self.epsilon_keys.to_string(),
-                "from 0.5 to 1024 (keys)".into(),
-            ),
-        ];
-        let checks = checks.into_iter().chain(self.metadata_budget_checks());
-        let of_layers = [
-            self.link_count_check(),
-            self.model_cache_check(),
-            self.speculation_check(),
-            self.partitions_check(),
         ];
         let mut checks = checks
-            .chain(of_layers)
+            .into_iter()
+            .chain(self.layer_checks())
+            .chain([self.partitions_check()])
             .chain(self.persistent.iter().flat_map(|it| it.checks(self)))
             .chain(self.string_checks())
             .chain([self.fields_check()]);
-        match checks.find(|(_, is_good, ..)| !is_good) {
-            None => Ok(()),
-            Some((option, _, given, allowed)) => Err(BenchError::BadOption {
-                option,
-                given,
-                allowed,
-            }),
-        }
+        checks.find(Result::is_err).unwrap_or(Ok(()))
+    }
+
+    /// Formats the settings of the table in a line.
+    pub(crate) fn table_text(&self) -> String {
+        format!(
+            "{} records, {} keys, {} fabric; slots {}, fill {} %, epsilon {}, seed {}, commit {}",
+            count(self.records),
+            self.dataset,
+            self.fabric,
+            self.slots,
+            self.fill_percent,
+            self.epsilon_keys,
+            self.seed,
+            self.commit
+        )
     }
 
     /// Returns the number of insert keys that is enough for each workload.

@@ -44,6 +44,19 @@ pub enum BenchError {
         /// Options that need less memory.
         instead: &'static str,
     },
+    /// The host has not enough memory for a table that changes.
+    #[error(
+        "not enough memory: {key_count} keys need {needed_bytes} bytes, and the host has \
+         {available_bytes} bytes available; use fewer keys or a smaller --size"
+    )]
+    TooManyKeys {
+        /// Number of keys that ever exist.
+        key_count: u64,
+        /// Bytes that pool and keys need.
+        needed_bytes: u64,
+        /// Bytes that are available.
+        available_bytes: u64,
+    },
     /// The key file has fewer keys than the run needs.
     #[error(
         "key file '{path}' has {available} distinct keys, but the run needs {needed} ({records} to \
@@ -73,6 +86,14 @@ pub enum BenchError {
     Store {
         /// Letter of the workload.
         workload: WorkloadLetter,
+        /// Activity that failed.
+        activity: &'static str,
+        /// Cause of the failure.
+        source: Box<farleaf::Error>,
+    },
+    /// The store of a table that changes failed outside of the counted operations.
+    #[error("the store failed while {activity}: {source}")]
+    Table {
         /// Activity that failed.
         activity: &'static str,
         /// Cause of the failure.
@@ -189,6 +210,64 @@ impl StoreFailure for ClientError {
 }
 
 impl BenchError {
+    /// Returns the error of an out-of-range option.
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "callers pass numbers and new strings"
+    )]
+    pub(crate) fn bad(
+        option: &'static str,
+        given: impl ToString,
+        allowed: impl Into<String>,
+    ) -> Self {
+        Self::BadOption {
+            option,
+            given: given.to_string(),
+            allowed: allowed.into(),
+        }
+    }
+
+    /// Checks that the value of an option is in a range.
+    pub(crate) fn within<T: PartialOrd + ToString + Copy>(
+        option: &'static str,
+        given: T,
+        lowest: T,
+        highest: T,
+        unit: &str,
+    ) -> Result<(), Self> {
+        if (&lowest..=&highest).contains(&&given) {
+            return Ok(());
+        }
+        let allowed = format!(
+            "from {} to {}{unit}",
+            lowest.to_string(),
+            highest.to_string()
+        );
+        Err(Self::bad(option, given, allowed))
+    }
+
+    /// Checks that the value of an option is valid.
+    pub(crate) fn check(
+        option: &'static str,
+        is_good: bool,
+        given: impl ToString,
+        allowed: impl Into<String>,
+    ) -> Result<(), Self> {
+        if is_good {
+            return Ok(());
+        }
+        Err(Self::bad(option, given, allowed))
+    }
+
+    /// Returns a converter for `map_err`: the store of a table that changes failed during
+    /// `activity`.
+    pub(crate) fn table(activity: &'static str) -> impl FnOnce(farleaf::Error) -> Self {
+        move |source| Self::Table {
+            activity,
+            source: Box::new(source),
+        }
+    }
+
     /// Returns a converter for `map_err`: the store failed in `workload` during `activity`.
     pub(crate) fn store<E: StoreFailure>(
         workload: WorkloadLetter,

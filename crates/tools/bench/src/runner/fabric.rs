@@ -1,9 +1,8 @@
 //! Fabric of a run's store.
 
-use std::fmt;
-use std::str::FromStr;
-
 use farleaf::{EmbeddedFabric, VerbsOptions};
+
+use crate::named::named;
 
 /// Fabric over which the store is accessed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -31,41 +30,17 @@ impl FabricKind {
             Self::Verbs => EmbeddedFabric::Verbs(verbs.clone()),
         }
     }
-
-    /// All fabrics.
-    pub const ALL: [Self; 5] = [Self::Mem, Self::Shm, Self::Tcp, Self::Nodes, Self::Verbs];
-
-    /// Returns the name on the command line and in reports.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Mem => "mem",
-            Self::Shm => "shm",
-            Self::Tcp => "tcp",
-            Self::Nodes => "nodes",
-            Self::Verbs => "verbs",
-        }
-    }
 }
 
-impl fmt::Display for FabricKind {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.pad(self.name())
-    }
-}
-
-/// No fabric has this name.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown fabric `{0}`: expected mem, shm, tcp, nodes or verbs")]
-pub struct UnknownFabric(pub String);
-
-impl FromStr for FabricKind {
-    type Err = UnknownFabric;
-
-    fn from_str(name: &str) -> Result<Self, Self::Err> {
-        let known = Self::ALL.into_iter().find(|fabric| fabric.name() == name);
-        known.ok_or_else(|| UnknownFabric(name.to_owned()))
-    }
-}
+named!(
+    FabricKind,
+    "fabric",
+    Mem = "mem",
+    Shm = "shm",
+    Tcp = "tcp",
+    Nodes = "nodes",
+    Verbs = "verbs",
+);
 
 #[cfg(test)]
 mod tests {

@@ -14,6 +14,8 @@ pub(crate) struct FaultCounts {
     pub(crate) errors: u64,
     /// Operations, or keys of the final check, that did not find an existing record.
     pub(crate) missing: u64,
+    /// Puts that the store refused, of a table that changes.
+    pub(crate) refused: u64,
     /// Descriptions of the first faults.
     pub(crate) descriptions: Vec<String>,
 }
@@ -44,8 +46,43 @@ impl FaultCounts {
         self.describe(&description);
     }
 
+    /// Counts the value of a key if it is not the expected one.
+    #[inline]
+    pub(crate) fn count_value(
+        &mut self,
+        key: u64,
+        found: Option<u64>,
+        expected: u64,
+        may_be_absent: bool,
+    ) {
+        match found {
+            Some(found) if found != expected => self.wrong_value(key, found),
+            None if !may_be_absent => self.count_verdict(Verdict::Missing { key }),
+            _ => {}
+        }
+    }
+
+    /// Counts a wrong value of a key.
+    #[cold]
+    pub(crate) fn wrong_value(&mut self, key: u64, found: u64) {
+        self.wrong(format_args!("key {key} has the wrong value {found:#018x}"));
+    }
+
+    /// Counts a failed operation on a key.
+    #[cold]
+    pub(crate) fn failed(&mut self, what: impl Display, key: u64, error: &dyn Display) {
+        self.wrong(format_args!("{what} of key {key} failed: {error}"));
+    }
+
+    /// Counts a put that the store refused.
+    #[cold]
+    pub(crate) fn refused(&mut self, key: u64, error: &dyn Display) {
+        self.refused += 1;
+        self.describe(&format_args!("put of key {key} was rejected: {error}"));
+    }
+
     /// Describes a fault, if it is one of the first.
-    pub(crate) fn describe(&mut self, fault: &dyn Display) {
+    fn describe(&mut self, fault: &dyn Display) {
         if self.descriptions.len() < DESCRIPTION_COUNT_MAX {
             self.descriptions.push(fault.to_string());
         }
@@ -55,9 +92,10 @@ impl FaultCounts {
     pub(crate) fn merge(&mut self, other: Self) {
         self.errors += other.errors;
         self.missing += other.missing;
-        let room = DESCRIPTION_COUNT_MAX - self.descriptions.len();
+        self.refused += other.refused;
+        let free_count = DESCRIPTION_COUNT_MAX - self.descriptions.len();
         self.descriptions
-            .extend(other.descriptions.into_iter().take(room));
+            .extend(other.descriptions.into_iter().take(free_count));
     }
 }
 

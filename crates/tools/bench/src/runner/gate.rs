@@ -1,7 +1,52 @@
 //! Gate at which threads start together, and through which their caller learns that they are done.
 
 use std::sync::{Condvar, Mutex, PoisonError};
+use std::thread;
 use std::time::Duration;
+
+use super::BenchError;
+
+/// Time between two progress reports while threads work.
+const REPORT_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Runs this many threads, each with its index and its place at a gate, and calls `report` from
+/// time to time and at the end. Returns the results in the order of the threads.
+///
+/// # Errors
+/// A thread could not be started, or failed. The other threads end first.
+pub(crate) fn run_threads<T: Send>(
+    thread_count: usize,
+    name: &str,
+    work: impl Fn(usize, Place<'_>) -> Result<T, BenchError> + Sync,
+    report: impl Fn(),
+) -> Result<Vec<T>, BenchError> {
+    let (gate, work) = (StartGate::new(thread_count), &work);
+    thread::scope(|scope| {
+        // All are taken, so that the gate does not wait for a thread that could not be started.
+        let places: Vec<_> = (0..thread_count).map(|_| gate.place()).collect();
+        let mut handles = Vec::with_capacity(thread_count);
+        for (index, place) in places.into_iter().enumerate() {
+            let handle = thread::Builder::new()
+                .name(format!("{name}-{index}"))
+                .spawn_scoped(scope, move || work(index, place))
+                .map_err(|source| BenchError::Thread {
+                    thread_count,
+                    source,
+                })?;
+            handles.push(handle);
+        }
+        while !gate.wait_done(REPORT_INTERVAL) {
+            report();
+        }
+        report();
+        let joined = handles.into_iter().map(|handle| {
+            handle
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        });
+        joined.collect()
+    })
+}
 
 /// Waits for a number of threads, twice: until all are ready, and until all are done.
 #[derive(Debug)]

@@ -45,6 +45,7 @@ mod requests;
 pub(crate) mod size;
 mod store;
 mod string_codec;
+mod string_table;
 mod strings;
 mod subject;
 
@@ -53,16 +54,16 @@ use std::sync::Arc;
 pub use cluster::{PersistentConfig, REGION_COUNT_MAX, ServersConfig};
 pub use config::{IN_FLIGHT_COUNT_MAX, RECORD_COUNT_MAX, RunConfig, THREAD_COUNT_MAX};
 pub use error::BenchError;
-pub use fabric::{FabricKind, UnknownFabric};
+pub use fabric::FabricKind;
 pub(crate) use pools::load_keys;
-pub use progress::{Phase, PhaseKind, ProgressSink, Silent};
+pub use progress::{ProgressSink, Row, Silent};
 pub(crate) use size::check_memory;
 pub use store::LoadedStore;
 pub(crate) use store::TABLE_NAME;
 pub use strings::{Strings, ValueSize};
 
 use crate::dataset::{Dataset, DatasetError, KeySet};
-use crate::report::RunReport;
+use crate::report::{RunReport, run_table};
 
 /// Runs the workloads of `config`, in its order, each on a freshly loaded store in this process.
 ///
@@ -71,7 +72,7 @@ use crate::report::RunReport;
 /// # Errors
 /// An option is out of range, the host has not enough memory, the key file is invalid or too small,
 /// or the store failed outside of the counted operations. Reports of finished workloads went to
-/// [`ProgressSink::finish`].
+/// [`ProgressSink::row`].
 pub fn run(config: &RunConfig, progress: &dyn ProgressSink) -> Result<Vec<RunReport>, BenchError> {
     config.validate()?;
     let keys = generate_keys(config, progress)?;
@@ -79,7 +80,7 @@ pub fn run(config: &RunConfig, progress: &dyn ProgressSink) -> Result<Vec<RunRep
     for workload in &config.workloads {
         let store = LoadedStore::load(config, &keys, *workload, progress)?;
         let report = store.run(progress)?;
-        progress.finish(&report);
+        progress.row(&Row::new(run_table(&report) + "\n", &report));
         reports.push(report);
     }
     Ok(reports)
@@ -107,12 +108,7 @@ pub(crate) fn generate_keys_for(
     insert_count: u64,
     progress: &dyn ProgressSink,
 ) -> Result<KeySet, BenchError> {
-    let kind = PhaseKind::Generating;
-    progress.begin(Phase {
-        workload: None,
-        kind,
-        total: config.records,
-    });
+    progress.begin("generating keys", config.records);
     let (record_count, insert_keys) = (config.records as usize, insert_count as usize);
     let keys = match (&config.dataset, &config.strings) {
         (Dataset::Keys(path), Some(_)) => {

@@ -6,6 +6,7 @@ use farleaf::{
 };
 
 use super::string_codec::StringCodec;
+use super::string_table::StringStore;
 use super::{BenchError, ProgressSink, RunConfig, TABLE_NAME, size};
 use crate::dataset::KeySet;
 use crate::verify::loaded_value;
@@ -20,7 +21,7 @@ pub(super) enum Pools {
     One(Pool),
     Several(PartitionedPool),
     /// Table of byte strings.
-    Strings((Pool, StringCodec)),
+    Strings(StringStore<Pool>),
 }
 
 impl Pools {
@@ -59,7 +60,7 @@ impl Pools {
     /// Returns the only pool, or the first.
     pub(super) fn first(&self) -> &Pool {
         match self {
-            Self::One(pool) | Self::Strings((pool, _)) => pool,
+            Self::One(pool) | Self::Strings(StringStore { place: pool, .. }) => pool,
             Self::Several(pools) => &pools.pools()[0],
         }
     }
@@ -81,7 +82,10 @@ impl Pools {
                 drop(table);
                 session.close()
             }
-            Self::Strings((pool, string_codec)) => {
+            Self::Strings(StringStore {
+                place: pool,
+                string_codec,
+            }) => {
                 let session = pool.session()?;
                 let table = session.create_byte_table(TABLE_NAME, options)?;
                 let records = records.map(|(number, word)| {
@@ -116,7 +120,10 @@ fn make_pools(config: &RunConfig, keys: &KeySet, size_bytes: u64) -> Result<Pool
         })
     };
     if let Some(strings) = config.strings {
-        return Ok(Pools::Strings((make(0)?, StringCodec::new(strings, keys))));
+        return Ok(Pools::Strings(StringStore {
+            place: make(0)?,
+            string_codec: StringCodec::new(strings, keys),
+        }));
     }
     if config.partitions == 1 {
         return Ok(Pools::One(make(0)?));

@@ -1,16 +1,14 @@
-//! Receivers of a run's progress.
+//! Receivers of a run's progress and results.
 
-use std::fmt;
+use serde::Serialize;
 
-use crate::report::RunReport;
-use crate::workload::WorkloadLetter;
-
-/// Receiver of a run's progress. All calls come from the thread that called [`run`](super::run), at
-/// most about ten times per second.
+/// Receiver of the progress and the results of any benchmark. All calls come from the thread that
+/// called the benchmark's `run`, those of [`advance`](Self::advance) at most about ten times per
+/// second.
 pub trait ProgressSink {
-    /// Called when a phase begins, and the previous one has ended.
-    fn begin(&self, phase: Phase) {
-        let _ = phase;
+    /// Called when a phase with this total amount of work begins, and the previous one has ended.
+    fn begin(&self, title: &str, total: u64) {
+        let _ = (title, total);
     }
 
     /// Called with the part of the phase's total that is done.
@@ -18,55 +16,42 @@ pub trait ProgressSink {
         let _ = done;
     }
 
-    /// Called when an operation failed, or an answer was wrong or missing. Only the first few of
-    /// each workload are reported, after its operations; its report counts all.
-    fn fault(&self, workload: WorkloadLetter, description: &str) {
-        let _ = (workload, description);
+    /// Called when an operation failed, or an answer was wrong or missing. Only the first few are
+    /// reported, after all operations; the report counts all.
+    fn fault(&self, description: &str) {
+        let _ = description;
     }
 
-    /// Called when a workload is done.
-    fn finish(&self, report: &RunReport) {
-        let _ = report;
+    /// Called with text that only people read, such as the header of a table.
+    fn note(&self, text: &str) {
+        let _ = text;
+    }
+
+    /// Called when a result is complete.
+    fn row(&self, row: &Row) {
+        let _ = row;
     }
 }
 
-/// Sink that ignores progress.
+/// Sink that ignores everything.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Silent;
 
 impl ProgressSink for Silent {}
 
-/// Phase of a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Phase {
-    /// Workload of the phase; `None`: all.
-    pub workload: Option<WorkloadLetter>,
-    /// Kind of the phase.
-    pub kind: PhaseKind,
-    /// Total amount of work: keys, records or operations.
-    pub total: u64,
+/// Result in both output formats.
+#[derive(Debug)]
+pub struct Row {
+    /// Text with its line feeds; empty if the result is shown later, together with others.
+    pub text: String,
+    /// JSON object without a line feed.
+    pub json: serde_json::Result<String>,
 }
 
-/// Kind of a phase.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PhaseKind {
-    /// Keys are generated; reported once, at the end.
-    Generating,
-    /// Records are loaded.
-    Loading,
-    /// Operations run.
-    Running,
-    /// All records are read once more.
-    Checking,
-}
-
-impl fmt::Display for PhaseKind {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.pad(match self {
-            Self::Generating => "generating keys",
-            Self::Loading => "loading",
-            Self::Running => "running",
-            Self::Checking => "checking",
-        })
+impl Row {
+    /// Creates the row of a result.
+    pub fn new(text: String, result: &impl Serialize) -> Self {
+        let json = serde_json::to_string(result);
+        Self { text, json }
     }
 }

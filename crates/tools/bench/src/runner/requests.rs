@@ -1,4 +1,4 @@
-//! Requests of a thread: its operations with their keys, looked up a few ahead.
+//! Requests of a thread: its operations with their keys, resolved a few ahead.
 //!
 //! The keys of a large run are in no cache, and each lookup waits more than 100 ns for memory: as
 //! much as a third of a get. Consecutive lookups without other work between them overlap, and take
@@ -8,7 +8,7 @@
 use crate::dataset::KeySet;
 use crate::workload::{Operation, OperationStream, WorkloadSpec};
 
-/// Operations that are looked up together.
+/// Operations whose keys are read together.
 const AHEAD_COUNT: u64 = 16;
 
 /// Operation with its keys; see [`Operation`].
@@ -29,7 +29,7 @@ pub(super) struct Requests<'a> {
     ahead_count: u64,
     untaken_count: u64,
     drawn: Vec<Operation>,
-    /// Looked-up requests, the next one last.
+    /// Resolved requests, the next one last.
     ready: Vec<Request>,
 }
 

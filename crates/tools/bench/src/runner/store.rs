@@ -6,11 +6,12 @@ use farleaf::{LayerKind, Pool, SessionOptions};
 
 use super::audit::audit;
 use super::client_threads::{OperationResults, ThreadSettings, run_operations};
-use super::cluster::{ClusterTable, DeviceBytes, LoadedClusterTable};
+use super::cluster::{ClusterStore, DeviceBytes, LoadedClusterTable};
 use super::fault_counts::FaultCounts;
 use super::pools::Pools;
-use super::subject::{OneTable, StringTable, Subject, TableOfParts};
-use super::{BenchError, Phase, PhaseKind, ProgressSink, RunConfig};
+use super::string_table::{PoolStore, StringTable};
+use super::subject::{OneTable, Subject, TableOfParts};
+use super::{BenchError, ProgressSink, RunConfig};
 use crate::dataset::KeySet;
 use crate::report::{PersistentReport, RunReport};
 use crate::verify::ScanChecker;
@@ -53,17 +54,12 @@ impl LoadedStore {
         workload: WorkloadLetter,
         progress: &dyn ProgressSink,
     ) -> Result<Self, BenchError> {
-        let kind = PhaseKind::Loading;
-        progress.begin(Phase {
-            workload: Some(workload),
-            kind,
-            total: keys.record_count(),
-        });
+        progress.begin(&format!("YCSB {workload}, loading"), keys.record_count());
         let site = match &config.persistent {
             None => TableLocation::Pools(Pools::make_loaded(config, keys, workload, progress)?),
             Some(persistent) => {
-                let what = (config, persistent);
-                let loaded_table = LoadedClusterTable::make_loaded(what, keys, workload, progress)?;
+                let loaded_table =
+                    LoadedClusterTable::make_loaded(config, persistent, keys, workload, progress)?;
                 TableLocation::Cluster(Box::new(loaded_table))
             }
         };
@@ -102,7 +98,7 @@ impl LoadedStore {
         let ledger = Arc::new(ledger);
         let checker = ScanChecker::new(Arc::clone(keys), Arc::clone(&ledger));
 
-        self.begin(PhaseKind::Running, config.operations, progress);
+        progress.begin(&format!("YCSB {workload}, running"), config.operations);
         let assignment = ThreadSettings {
             config,
             spec,
@@ -115,24 +111,30 @@ impl LoadedStore {
         let mut client_threads = run_operations(assignment, progress)?;
         let device_after = self.device_bytes();
 
-        self.begin(PhaseKind::Checking, ledger.existing_count(), progress);
-        let told = (&mut client_threads.fault_counts, progress);
+        progress.begin(
+            &format!("YCSB {workload}, checking"),
+            ledger.existing_count(),
+        );
+        let faults = &mut client_threads.fault_counts;
         let (record_count, memory_bytes) = match site {
             TableLocation::Pools(Pools::One(pool)) => {
-                self.check::<OneTable>(pool, &checker, told)?
+                self.check::<OneTable>(pool, &checker, faults, progress)?
             }
             TableLocation::Pools(Pools::Several(pools)) => {
-                self.check::<TableOfParts>(pools, &checker, told)?
+                self.check::<TableOfParts>(pools, &checker, faults, progress)?
             }
             TableLocation::Pools(Pools::Strings(pool)) => {
-                self.check::<StringTable>(pool, &checker, told)?
+                self.check::<StringTable<PoolStore>>(pool, &checker, faults, progress)?
             }
-            TableLocation::Cluster(loaded_table) => {
-                self.check::<ClusterTable>(loaded_table.place(), &checker, told)?
-            }
+            TableLocation::Cluster(loaded_table) => self.check::<StringTable<ClusterStore>>(
+                loaded_table.store(),
+                &checker,
+                faults,
+                progress,
+            )?,
         };
         for description in &client_threads.fault_counts.descriptions {
-            progress.fault(*workload, description);
+            progress.fault(&format!("YCSB {workload}: {description}"));
         }
         let mut report = self.report(&client_threads, record_count, memory_bytes);
         if let (Some(persistent), Some(after), Some(before)) =
@@ -142,14 +144,6 @@ impl LoadedStore {
         }
         self.close()?;
         Ok(report)
-    }
-
-    fn begin(&self, kind: PhaseKind, total: u64, progress: &dyn ProgressSink) {
-        progress.begin(Phase {
-            workload: Some(self.workload),
-            kind,
-            total,
-        });
     }
 
     /// Returns the device bytes of own servers so far.
@@ -172,7 +166,8 @@ impl LoadedStore {
         &self,
         place: &S::Place,
         checker: &ScanChecker,
-        (fault_counts, progress): (&mut FaultCounts, &dyn ProgressSink),
+        fault_counts: &mut FaultCounts,
+        progress: &dyn ProgressSink,
     ) -> Result<(u64, Option<u64>), BenchError> {
         let failed = |activity| BenchError::store(self.workload, activity);
         let table = S::open(place, &SessionOptions::default());

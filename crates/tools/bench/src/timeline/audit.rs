@@ -2,10 +2,10 @@
 
 use farleaf::Table;
 
-use super::TimelineSink;
 use super::change_state::{ChangeState, Presence};
-use super::client_threads::ChangeFaults;
 use super::keys::value_of;
+use crate::runner::ProgressSink;
+use crate::runner::fault_counts::FaultCounts;
 use crate::verify::Verdict;
 
 /// Records of one scan.
@@ -19,8 +19,8 @@ pub(super) fn audit(
     change_state: &ChangeState,
     key_count: u64,
     table: &Table,
-    faults: &mut ChangeFaults,
-    sink: &dyn TimelineSink,
+    faults: &mut FaultCounts,
+    sink: &dyn ProgressSink,
 ) {
     let mut seen = vec![0_u64; key_count.div_ceil(64) as usize];
     let mut entries = Vec::with_capacity(PART_RECORD_COUNT);
@@ -51,7 +51,7 @@ fn check_part(
     from: u64,
     entries: &[(u64, u64)],
     seen: &mut [u64],
-    faults: &mut ChangeFaults,
+    faults: &mut FaultCounts,
 ) {
     let mut lowest = Some(from);
     for (key, value) in entries.iter().copied() {
@@ -82,7 +82,7 @@ fn check_all_seen(
     change_state: &ChangeState,
     key_count: u64,
     seen: &[u64],
-    faults: &mut ChangeFaults,
+    faults: &mut FaultCounts,
 ) {
     for index in 0..key_count {
         let is_seen = seen[(index / 64) as usize] >> (index % 64) & 1 == 1;
@@ -117,11 +117,11 @@ mod tests {
             .collect();
         entries.sort_unstable();
         change(&mut entries);
-        let (mut seen, mut faults) = ([0; 2], ChangeFaults::default());
+        let (mut seen, mut faults) = ([0; 2], FaultCounts::default());
         check_part(&change_state, 0, &entries, &mut seen, &mut faults);
         check_all_seen(&change_state, COUNT, &seen, &mut faults);
         assert_eq!(faults.refused, 0);
-        (faults.errors(), faults.missing())
+        (faults.errors, faults.missing)
     }
 
     /// Promise: a correct table has no faults. Every key that is missing, has come back, was never

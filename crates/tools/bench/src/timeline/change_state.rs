@@ -95,7 +95,7 @@ impl ChangeState {
         (!self.is_refused(index)).then_some(index)
     }
 
-    /// Returns whether a delete of this index may have begun.
+    /// Returns whether a delete of this index may have started.
     pub(super) fn may_be_deleted(&self, index: u64) -> bool {
         index < self.deletes.taken_count()
     }

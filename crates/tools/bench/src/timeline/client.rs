@@ -8,12 +8,11 @@ use farleaf::{Error, HintCounters, Session, Table};
 use rand::Rng;
 
 use super::change_state::{ChangeState, Write};
-use super::client_threads::ChangeFaults;
 use super::clock::Clock;
 use super::interval::{GetTotals, IntervalRecorder};
 use super::watch::ThreadInterval;
 use crate::distribution::{Random, below};
-use crate::verify::Verdict;
+use crate::runner::fault_counts::FaultCounts;
 
 /// Sleep of a thread without work.
 const IDLE: Duration = Duration::from_millis(1);
@@ -37,7 +36,7 @@ pub(super) struct Client<'a> {
 /// Results of a thread.
 #[derive(Debug, Default)]
 pub(super) struct ThreadRecords {
-    pub(super) faults: ChangeFaults,
+    pub(super) faults: FaultCounts,
     /// Gets that ended before the last write.
     pub(super) gets: GetTotals,
     /// Number of the current interval.
@@ -103,13 +102,9 @@ impl Client<'_> {
                 if is_growing {
                     notes.gets.add(cost);
                 }
-                match found {
-                    Some(found) if found == value => {}
-                    Some(found) => notes.faults.wrong_value(key, found),
-                    // Another thread may have deleted it meanwhile.
-                    None if self.change_state.may_be_deleted(index) => {}
-                    None => notes.faults.count_verdict(Verdict::Missing { key }),
-                }
+                // Another thread may have deleted it meanwhile.
+                let may_be_absent = self.change_state.may_be_deleted(index);
+                notes.faults.count_value(key, found, value, may_be_absent);
             }
             Err(error) => notes.faults.failed("get", key, &error),
         }
@@ -120,65 +115,53 @@ impl Client<'_> {
     fn write(&mut self, notes: &mut ThreadRecords) -> bool {
         let put = self.change_state.take_put();
         if let Some(put) = put {
-            self.put(put, notes);
+            self.execute(put, notes);
         }
         let delete = self.change_state.take_delete();
         if let Some(delete) = delete {
-            self.delete(delete, notes);
+            self.execute(delete, notes);
         }
         put.is_some() || delete.is_some()
     }
 
-    fn put(&mut self, write: Write, notes: &mut ThreadRecords) {
-        let Write::Put { index, .. } = write else {
-            unreachable!("take_put takes puts");
-        };
-        let (key, value) = self.change_state.record(index);
-        let ended = self.timed(|table| table.put(key, value));
-        match ended.result {
-            Ok(before) => {
-                let recorder = self.recorder(notes, ended.now_ns);
-                recorder.write(ended.latency_ns, self.session.last_cost());
-                self.change_state.acknowledge(write);
-                if let Some(before) = before {
-                    notes.faults.found_present(key, before);
-                }
-            }
-            Err(error) => {
-                self.change_state.abandon(write);
-                notes.faults.refused(key, &error);
-            }
-        }
-    }
-
-    fn delete(&mut self, write: Write, notes: &mut ThreadRecords) {
-        let Write::Delete { index } = write else {
-            unreachable!("take_delete takes deletes");
-        };
+    fn execute(&mut self, write: Write, notes: &mut ThreadRecords) {
+        let (Write::Put { index, .. } | Write::Delete { index }) = write;
+        let is_put = matches!(write, Write::Put { .. });
         // Another thread may still be putting it: then the window has its greatest width.
-        while !self.change_state.is_put(index) {
+        while !is_put && !self.change_state.is_put(index) {
             if self.clock.is_over(self.now_ns()) {
                 return self.change_state.abandon(write);
             }
             thread::yield_now();
         }
         let (key, value) = self.change_state.record(index);
-        let ended = self.timed(|table| table.delete(key));
+        let ended = self.timed(|table| match write {
+            Write::Put { .. } => table.put(key, value),
+            Write::Delete { .. } => table.delete(key),
+        });
         match ended.result {
             Ok(before) => {
                 let recorder = self.recorder(notes, ended.now_ns);
                 recorder.write(ended.latency_ns, self.session.last_cost());
                 self.change_state.acknowledge(write);
                 match before {
-                    Some(before) if before == value => {}
-                    Some(before) => notes.faults.wrong_value(key, before),
-                    None if self.change_state.is_refused(index) => {}
-                    None => notes.faults.count_verdict(Verdict::Missing { key }),
+                    Some(before) if is_put => notes.faults.wrong(format_args!(
+                        "put of key {key} found an existing value {before:#018x}"
+                    )),
+                    None if is_put => {}
+                    before => {
+                        let may_be_absent = self.change_state.is_refused(index);
+                        notes.faults.count_value(key, before, value, may_be_absent);
+                    }
                 }
             }
             Err(error) => {
                 self.change_state.abandon(write);
-                notes.faults.failed("delete", key, &error);
+                if is_put {
+                    notes.faults.refused(key, &error);
+                } else {
+                    notes.faults.failed("delete", key, &error);
+                }
             }
         }
     }

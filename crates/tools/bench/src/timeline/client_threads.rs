@@ -1,93 +1,31 @@
 //! Threads of a run: started together, monitored, joined.
 
-use std::fmt::Display;
 use std::sync::mpsc::{self, Sender};
 use std::thread::{self, ScopedJoinHandle};
 
-use farleaf::{Error, Pool};
+use farleaf::Pool;
 
+use super::TimelineConfig;
 use super::change_state::ChangeState;
 use super::client::{Client, ThreadRecords};
 use super::clock::Clock;
 use super::interval::{GetTotals, Interval};
 use super::store::TABLE_NAME;
 use super::watch::{IntervalCollector, ThreadInterval};
-use super::{TimelineConfig, TimelineError, TimelineSink};
 use crate::distribution::numbered_stream;
 use crate::runner::fault_counts::FaultCounts;
 use crate::runner::gate::{Place, StartGate};
-use crate::verify::Verdict;
+use crate::runner::{BenchError, ProgressSink};
 
 /// Combined results of the threads of a run.
 #[derive(Debug)]
 pub(super) struct ChangeResults {
     pub(super) intervals: Vec<Interval>,
-    pub(super) faults: ChangeFaults,
+    pub(super) faults: FaultCounts,
     /// Gets that ended before the last write.
     pub(super) gets: GetTotals,
     /// Time of the last write, in seconds.
     pub(super) written_s: f64,
-}
-
-/// Counters of a run's faults.
-#[derive(Debug, Default)]
-pub(super) struct ChangeFaults {
-    fault_counts: FaultCounts,
-    /// Puts that the store refused.
-    pub(super) refused: u64,
-}
-
-impl ChangeFaults {
-    pub(super) fn errors(&self) -> u64 {
-        self.fault_counts.errors
-    }
-
-    pub(super) fn missing(&self) -> u64 {
-        self.fault_counts.missing
-    }
-
-    /// Returns descriptions of the first faults.
-    pub(super) fn descriptions(&self) -> &[String] {
-        &self.fault_counts.descriptions
-    }
-
-    #[inline]
-    pub(super) fn count_verdict(&mut self, verdict: Verdict) {
-        self.fault_counts.count_verdict(verdict);
-    }
-
-    #[cold]
-    pub(super) fn wrong(&mut self, description: impl Display) {
-        self.fault_counts.wrong(description);
-    }
-
-    #[cold]
-    pub(super) fn wrong_value(&mut self, key: u64, found: u64) {
-        self.wrong(format_args!("key {key} has the wrong value {found:#018x}"));
-    }
-
-    #[cold]
-    pub(super) fn found_present(&mut self, key: u64, found: u64) {
-        let fault = format_args!("put of key {key} found an existing value {found:#018x}");
-        self.wrong(fault);
-    }
-
-    #[cold]
-    pub(super) fn failed(&mut self, what: &str, key: u64, error: &Error) {
-        self.wrong(format_args!("{what} of key {key} failed: {error}"));
-    }
-
-    #[cold]
-    pub(super) fn refused(&mut self, key: u64, error: &Error) {
-        self.refused += 1;
-        self.fault_counts
-            .describe(&format_args!("put of key {key} was rejected: {error}"));
-    }
-
-    fn merge(&mut self, other: Self) {
-        self.fault_counts.merge(other.fault_counts);
-        self.refused += other.refused;
-    }
 }
 
 /// Settings of a thread.
@@ -107,8 +45,8 @@ pub(super) fn run(
     config: &TimelineConfig,
     change_state: &ChangeState,
     pool: &Pool,
-    sink: &dyn TimelineSink,
-) -> Result<ChangeResults, TimelineError> {
+    sink: &dyn ProgressSink,
+) -> Result<ChangeResults, BenchError> {
     let clock = Clock::new(config.threads, config.interval, config.settle);
     let assignment = ChangeSettings {
         config,
@@ -129,7 +67,7 @@ pub(super) fn run(
             let handle = thread::Builder::new()
                 .name(format!("timeline-{thread_index}"))
                 .spawn_scoped(scope, move || work(assignment, thread_index, sender, place))
-                .map_err(|source| TimelineError::Thread {
+                .map_err(|source| BenchError::Thread {
                     thread_count: config.threads,
                     source,
                 })?;
@@ -137,7 +75,7 @@ pub(super) fn run(
         }
         drop(sender);
         own_place.ready();
-        let watch = IntervalCollector::new(pool, &clock, config.threads, sink);
+        let watch = IntervalCollector::new(pool, &clock, config, sink);
         let watched = watch.listen(&parts, &|| change_state.taken_count());
         if watched.is_err() {
             clock.abandon();
@@ -163,9 +101,9 @@ impl Drop for Guard<'_> {
 }
 
 fn merge(
-    handles: Vec<ScopedJoinHandle<'_, Result<ThreadRecords, TimelineError>>>,
-) -> Result<(ChangeFaults, GetTotals), TimelineError> {
-    let (mut faults, mut gets) = (ChangeFaults::default(), GetTotals::default());
+    handles: Vec<ScopedJoinHandle<'_, Result<ThreadRecords, BenchError>>>,
+) -> Result<(FaultCounts, GetTotals), BenchError> {
+    let (mut faults, mut gets) = (FaultCounts::default(), GetTotals::default());
     for handle in handles {
         let joined = handle
             .join()
@@ -183,7 +121,7 @@ fn work(
     thread_index: usize,
     parts: Sender<ThreadInterval>,
     mut place: Place<'_>,
-) -> Result<ThreadRecords, TimelineError> {
+) -> Result<ThreadRecords, BenchError> {
     let ChangeSettings {
         config,
         change_state,
@@ -194,10 +132,10 @@ fn work(
     let guard = Guard(clock);
     let session = pool
         .session()
-        .map_err(TimelineError::store("opening a session"))?;
+        .map_err(BenchError::table("opening a session"))?;
     let table = session
         .open_table(TABLE_NAME)
-        .map_err(TimelineError::store("opening the table"))?;
+        .map_err(BenchError::table("opening the table"))?;
     let client = Client {
         thread_index,
         change_state,
@@ -214,6 +152,6 @@ fn work(
     drop(table);
     session
         .close()
-        .map_err(TimelineError::store("closing a session"))?;
+        .map_err(BenchError::table("closing a session"))?;
     Ok(notes)
 }

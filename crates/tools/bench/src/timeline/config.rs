@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use farleaf::{LayerKind, VerbsOptions};
 
-use super::TimelineError;
-use crate::runner::{FabricKind, RECORD_COUNT_MAX, THREAD_COUNT_MAX};
+use crate::named::named;
+use crate::runner::{BenchError, FabricKind, RECORD_COUNT_MAX, THREAD_COUNT_MAX};
 
 /// Options of `farleaf bench timeline`.
 #[derive(Clone, Debug, PartialEq)]
@@ -83,25 +83,13 @@ pub enum KeyOrder {
     Clustered,
 }
 
-impl KeyOrder {
-    /// All orders.
-    pub const ALL: [Self; 4] = [
-        Self::Uniform,
-        Self::Ascending,
-        Self::Descending,
-        Self::Clustered,
-    ];
-
-    /// Returns the name on the command line and in reports.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Uniform => "uniform",
-            Self::Ascending => "ascending",
-            Self::Descending => "descending",
-            Self::Clustered => "clustered",
-        }
-    }
-}
+named!(
+    KeyOrder,
+    Uniform = "uniform",
+    Ascending = "ascending",
+    Descending = "descending",
+    Clustered = "clustered",
+);
 
 /// No pattern has this name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -207,14 +195,14 @@ impl TimelineConfig {
     /// Checks the limits of all options; the first option that is out of range is the error.
     ///
     /// # Errors
-    /// [`TimelineError::BadOption`].
-    pub fn validate(&self) -> Result<(), TimelineError> {
+    /// [`BenchError::BadOption`].
+    pub fn validate(&self) -> Result<(), BenchError> {
         let checks = [
-            within("threads", self.threads, 1, THREAD_COUNT_MAX, ""),
-            within("retrain-threads", self.retrain_threads, 0, 1, ""),
-            within("reads", self.reads_percent, 0, 99, " (percent)"),
-            within("fill", self.fill_percent, 25, 100, " (percent)"),
-            within("epsilon", self.epsilon_keys, 0.5, 1024.0, " (keys)"),
+            BenchError::within("threads", self.threads, 1, THREAD_COUNT_MAX, ""),
+            BenchError::within("retrain-threads", self.retrain_threads, 0, 1, ""),
+            BenchError::within("reads", self.reads_percent, 0, 99, " (percent)"),
+            BenchError::within("fill", self.fill_percent, 25, 100, " (percent)"),
+            BenchError::within("epsilon", self.epsilon_keys, 0.5, 1024.0, " (keys)"),
             seconds("interval", self.interval, INTERVAL_MIN, HOUR),
             seconds("settle", self.settle, Duration::ZERO, HOUR),
             self.check_change(),
@@ -223,59 +211,39 @@ impl TimelineConfig {
         if matches!(self.slots, 8 | 12 | 16) {
             return Ok(());
         }
-        Err(TimelineError::bad("slots", self.slots, "8, 12 or 16"))
+        Err(BenchError::bad("slots", self.slots, "8, 12 or 16"))
     }
 
-    fn check_change(&self) -> Result<(), TimelineError> {
+    fn check_change(&self) -> Result<(), BenchError> {
         let largest = format!("at most {RECORD_COUNT_MAX}");
         match self.change {
             Change::Growth { from, to, .. } if to <= from => {
                 let allowed = format!("above --first-keys ({from})");
-                Err(TimelineError::bad("last-keys", to, allowed))
+                Err(BenchError::bad("last-keys", to, allowed))
             }
             Change::Growth { to, .. } if to > RECORD_COUNT_MAX => {
-                Err(TimelineError::bad("last-keys", to, largest))
+                Err(BenchError::bad("last-keys", to, largest))
             }
-            Change::Window { keys: 0, .. } => Err(TimelineError::bad("keys", 0, "at least 1")),
-            Change::Window { inserts: 0, .. } => {
-                Err(TimelineError::bad("inserts", 0, "at least 1"))
-            }
+            Change::Window { keys: 0, .. } => Err(BenchError::bad("keys", 0, "at least 1")),
+            Change::Window { inserts: 0, .. } => Err(BenchError::bad("inserts", 0, "at least 1")),
             Change::Window { keys, inserts } if keys.saturating_add(inserts) > RECORD_COUNT_MAX => {
                 let allowed = format!("at most {RECORD_COUNT_MAX} together with --keys");
-                Err(TimelineError::bad("inserts", inserts, allowed))
+                Err(BenchError::bad("inserts", inserts, allowed))
             }
             Change::Shrink { from, .. } if from > RECORD_COUNT_MAX => {
-                Err(TimelineError::bad("first-keys", from, largest))
+                Err(BenchError::bad("first-keys", from, largest))
             }
-            Change::Shrink { from, .. } if from < 2 => Err(TimelineError::bad(
+            Change::Shrink { from, .. } if from < 2 => Err(BenchError::bad(
                 "first-keys",
                 from,
                 "at least 2, so that keys can be deleted",
             )),
             Change::Shrink { delete_percent, .. } => {
-                within("delete", delete_percent, 1, 99, " (percent)")
+                BenchError::within("delete", delete_percent, 1, 99, " (percent)")
             }
             _ => Ok(()),
         }
     }
-}
-
-fn within<T: PartialOrd + ToString + Copy>(
-    option: &'static str,
-    given: T,
-    lowest: T,
-    highest: T,
-    unit: &str,
-) -> Result<(), TimelineError> {
-    if (&lowest..=&highest).contains(&&given) {
-        return Ok(());
-    }
-    let allowed = format!(
-        "from {} to {}{unit}",
-        lowest.to_string(),
-        highest.to_string()
-    );
-    Err(TimelineError::bad(option, given, allowed))
 }
 
 fn seconds(
@@ -283,9 +251,9 @@ fn seconds(
     given: Duration,
     lowest: Duration,
     highest: Duration,
-) -> Result<(), TimelineError> {
+) -> Result<(), BenchError> {
     let [given, lowest, highest] = [given, lowest, highest].map(|it| it.as_secs_f64());
-    within(option, given, lowest, highest, " (seconds)")
+    BenchError::within(option, given, lowest, highest, " (seconds)")
 }
 
 #[cfg(test)]

@@ -5,10 +5,9 @@ use serde::Serialize;
 
 use super::TimelineConfig;
 use super::change_state::ChangeState;
-use super::client_threads::ChangeFaults;
 use super::interval::GetTotals;
 use crate::distribution::{below, numbered_stream};
-use crate::verify::Verdict;
+use crate::runner::fault_counts::FaultCounts;
 
 /// Maximal number of its gets.
 const SAMPLE_COUNT_MAX: u64 = 100_000;
@@ -35,7 +34,7 @@ pub(super) fn measure(
     change_state: &ChangeState,
     session: &Session,
     table: &Table,
-    faults: &mut ChangeFaults,
+    faults: &mut FaultCounts,
 ) -> FreshSession {
     // Numbers that no thread of the run has drawn.
     let mut random = numbered_stream(config.seed, config.threads);
@@ -49,11 +48,7 @@ pub(super) fn measure(
         match table.get(key) {
             Ok(found) => {
                 totals.add(session.last_cost());
-                match found {
-                    Some(found) if found == value => {}
-                    Some(found) => faults.wrong_value(key, found),
-                    None => faults.count_verdict(Verdict::Missing { key }),
-                }
+                faults.count_value(key, found, value, false);
             }
             Err(error) => faults.failed("get", key, &error),
         }

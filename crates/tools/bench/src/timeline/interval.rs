@@ -3,7 +3,7 @@
 use farleaf::{Cost, HintCounters, RetrainCounters, RetrainingReport};
 use serde::Serialize;
 
-use crate::report::{KindRecorder, OperationCost};
+use crate::report::KindRecorder;
 
 /// Records of one interval, of one thread or several together.
 #[derive(Clone, Debug, Default)]
@@ -33,14 +33,14 @@ impl IntervalRecorder {
     /// Records a get.
     #[inline]
     pub(super) fn get(&mut self, latency_ns: u64, cost: Cost) {
-        self.gets.record(latency_ns, OperationCost::from(cost));
+        self.gets.record(latency_ns, cost);
         self.one_leaf_count += u64::from(is_one_leaf(cost));
     }
 
     /// Records a put or a delete.
     #[inline]
     pub(super) fn write(&mut self, latency_ns: u64, cost: Cost) {
-        self.writes.record(latency_ns, OperationCost::from(cost));
+        self.writes.record(latency_ns, cost);
     }
 
     /// Records the wrong hints of an interval, from the counters `before` and `after` it.
@@ -126,7 +126,7 @@ pub struct Interval {
     /// Bytes that became free again.
     pub reclaimed_bytes: u64,
     /// Models that clients had requested at the end of the interval, and that the node had not
-    /// looked at.
+    /// examined.
     pub queue_length: u64,
 }
 

@@ -2,11 +2,11 @@
 //! change to some seconds after the last.
 //!
 //! ```text
-//!   TimelineConfig ── KeyPlan      key of an index, index of a key: nothing is kept
+//!   TimelineConfig ── KeyPlan      key of an index, index of a key: nothing is stored
 //!        |
-//!      Course                      which indexes are put, which deleted, which are known present
+//!      ChangeState  which indexes are put, which deleted, which are known present
 //!        |
-//!     Client x N ── Part ──> Watch   a recorder for each thread and interval; looks at the pool
+//!     Client x N ── Part ──> Watch   a recorder for each thread and interval; samples the pool
 //!        |                     |
 //!   fresh session, audit     Interval ──> sink, as soon as it is over
 //!        |                     |
@@ -30,7 +30,6 @@ mod client;
 mod client_threads;
 mod clock;
 mod config;
-mod error;
 mod figure;
 mod fresh;
 mod interval;
@@ -42,42 +41,28 @@ mod store;
 mod watch;
 
 pub use config::{Change, KeyOrder, TimelineConfig, UnknownPattern};
-pub use error::TimelineError;
 pub use figure::{CSV_NAME, SVG_NAME, files};
 pub use fresh::FreshSession;
 pub use interval::Interval;
 pub use keys::KeyPlan;
 pub use report::{RetrainingTotal, TimelineReport, TimelineTotal};
-pub use rows::{interval_header, interval_row, total_text};
+pub use rows::{interval_row, total_text};
 
-use crate::runner::PhaseKind;
+use serde::Serialize;
+
+use crate::runner::{BenchError, ProgressSink, Row};
 use change_state::ChangeState;
 
-/// Receiver of a run's progress, called by the thread that called [`run`].
-pub trait TimelineSink {
-    /// Called when a phase with this much work begins, and the previous one has ended.
-    fn begin(&self, kind: PhaseKind, total: u64) {
-        let _ = (kind, total);
-    }
-
-    /// Called with the part of the phase that is done.
-    fn advance(&self, done: u64) {
-        let _ = done;
-    }
-
-    /// Called when an interval is over.
-    fn interval(&self, interval: &Interval) {
-        let _ = interval;
-    }
-
-    /// Called when an operation failed, or an answer was wrong or missing. Only the first few are
-    /// reported, at the end; the report counts all.
-    fn fault(&self, description: &str) {
-        let _ = description;
-    }
+/// Interval or total as JSON.
+#[derive(Serialize)]
+struct Record<'a, T> {
+    kind: &'static str,
+    /// Search layer of an interval; a total has its own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    index: Option<&'static str>,
+    #[serde(flatten)]
+    of: &'a T,
 }
-
-impl TimelineSink for crate::runner::Silent {}
 
 /// Creates a pool with a table, changes the table as `config` specifies, and measures.
 ///
@@ -87,16 +72,14 @@ impl TimelineSink for crate::runner::Silent {}
 /// # Errors
 /// An option is out of range, the host has not enough memory, or the store failed outside of the
 /// counted operations.
-pub fn run(
-    config: &TimelineConfig,
-    sink: &dyn TimelineSink,
-) -> Result<TimelineReport, TimelineError> {
+pub fn run(config: &TimelineConfig, sink: &dyn ProgressSink) -> Result<TimelineReport, BenchError> {
     config.validate()?;
     size::check_memory(config)?;
     let change_state = ChangeState::new(config);
     let pool = store::make(config)?;
     let memory_bytes_begin = store::fill(config, &change_state, &pool, sink)?;
-    sink.begin(PhaseKind::Running, config.change.write_count());
+    sink.begin("running", config.change.write_count());
+    sink.note(&rows::COLUMNS.header());
     let mut client_threads = client_threads::run(config, &change_state, &pool, sink)?;
     let (fresh, checked) = store::finish(
         config,
@@ -105,11 +88,25 @@ pub fn run(
         &mut client_threads.faults,
         sink,
     )?;
-    for description in client_threads.faults.descriptions() {
-        sink.fault(description);
+    for description in &client_threads.faults.descriptions {
+        sink.fault(&format!("{}: {description}", config.layer));
     }
     let retraining = pool.retraining();
-    let retraining = retraining.map_err(TimelineError::store("reading the state of the pool"))?;
-    let report = TimelineReport::new(config, client_threads, fresh, &checked, memory_bytes_begin);
-    Ok(report.with_retraining(&retraining.tally))
+    let retraining = retraining.map_err(BenchError::table("reading the state of the pool"))?;
+    let tally = &retraining.tally;
+    let report = TimelineReport::new(
+        config,
+        client_threads,
+        fresh,
+        &checked,
+        tally,
+        memory_bytes_begin,
+    );
+    let total = Record {
+        kind: "total",
+        index: None,
+        of: &report,
+    };
+    sink.row(&Row::new(format!("\n{}", total_text(&report)), &total));
+    Ok(report)
 }

@@ -168,16 +168,12 @@ impl TimelineReport {
         (total.errors, total.missing, total.refused) == (0, 0, 0)
     }
 
-    pub(super) fn with_retraining(mut self, tally: &RetrainCounters) -> Self {
-        self.total.retraining = tally.into();
-        self
-    }
-
     pub(super) fn new(
         config: &TimelineConfig,
         client_threads: ChangeResults,
         fresh: FreshSession,
         table: &TableStats,
+        retraining: &RetrainCounters,
         memory_bytes_begin: u64,
     ) -> Self {
         let (gets, change) = (client_threads.gets, config.change);
@@ -215,10 +211,10 @@ impl TimelineReport {
             pool_used_bytes_max: used.fold(memory_bytes_begin, u64::max),
             synonyms_followed: sum(&client_threads.intervals, |it| it.synonyms_followed),
             stale_hints: sum(&client_threads.intervals, |it| it.stale_hints),
-            retraining: RetrainingTotal::default(),
+            retraining: retraining.into(),
             retraining_share: retraining_share(&client_threads.intervals, client_threads.written_s),
-            errors: client_threads.faults.errors(),
-            missing: client_threads.faults.missing(),
+            errors: client_threads.faults.errors,
+            missing: client_threads.faults.missing,
             refused: client_threads.faults.refused,
         };
         Self {

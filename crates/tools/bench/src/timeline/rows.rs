@@ -4,34 +4,30 @@
 use std::fmt::Write;
 
 use super::{Interval, TimelineReport, TimelineTotal};
+use crate::report::columns::Columns;
 use crate::report::quantity::{bytes, count, latency, percentage, rate, short_count};
 
-/// Names and widths of the columns.
-const COLUMNS: [(&str, usize); 12] = [
-    ("time s", 7),
-    ("gets", 9),
-    ("writes", 9),
-    ("RT/get", 7),
-    ("one leaf", 9),
-    ("read/get", 9),
-    ("get p99", 8),
-    ("write p99", 10),
-    ("in use", 8),
-    ("retrain", 8),
-    ("moved", 10),
-    ("queue", 6),
-];
-
-/// Returns the header of the table, with a rule below it.
-pub fn interval_header() -> String {
-    let names = row(COLUMNS.map(|(name, _)| name.to_owned()));
-    let width = COLUMNS.map(|(_, width)| width).iter().sum();
-    format!("{names}{}\n", "─".repeat(width))
-}
+pub(super) const COLUMNS: Columns<12> = Columns {
+    columns: [
+        ("time s", 7),
+        ("gets", 9),
+        ("writes", 9),
+        ("RT/get", 7),
+        ("one leaf", 9),
+        ("read/get", 9),
+        ("get p99", 8),
+        ("write p99", 10),
+        ("in use", 8),
+        ("retrain", 8),
+        ("moved", 10),
+        ("queue", 6),
+    ],
+    word_count: 0,
+};
 
 /// Returns the row of one interval, with its line feed. Missing means of gets are dashes.
 pub fn interval_row(interval: &Interval) -> String {
-    row([
+    COLUMNS.row([
         format!("{:.1}", interval.end_s),
         rate(interval.reads_per_s),
         rate(interval.writes_per_s),
@@ -45,12 +41,6 @@ pub fn interval_row(interval: &Interval) -> String {
         short_count(interval.leaves_moved),
         count(interval.queue_length),
     ])
-}
-
-fn row(cells: [String; COLUMNS.len()]) -> String {
-    let cells = cells.into_iter().zip(COLUMNS);
-    let cells = cells.map(|(cell, (_, width))| format!("{cell:>width$}"));
-    cells.collect::<String>() + "\n"
 }
 
 fn shown<T>(value: Option<T>, show: impl FnOnce(T) -> String) -> String {
@@ -225,7 +215,7 @@ mod tests {
             reclaimed_bytes: 1 << 30,
             queue_length: 4_096,
         };
-        let header = interval_header();
+        let header = COLUMNS.header();
         let row = interval_row(&interval);
         let widths: Vec<usize> = header.lines().map(|line| line.chars().count()).collect();
         assert!(widths.iter().all(|width| *width == widths[0]), "{header}");

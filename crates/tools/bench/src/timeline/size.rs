@@ -1,8 +1,8 @@
 //! Memory that a run needs.
 
-use super::{TimelineConfig, TimelineError};
-use crate::runner::RunConfig;
+use super::TimelineConfig;
 use crate::runner::size::{available_bytes, pool_size_bytes};
+use crate::runner::{BenchError, RunConfig};
 
 /// Bytes of this process per loaded key: keys are sorted before they are loaded.
 const PROCESS_BYTES_PER_LOADED_KEY: u64 = 8;
@@ -28,8 +28,8 @@ pub(super) fn pool_bytes(config: &TimelineConfig) -> u64 {
 /// Checks that the host has memory for a run.
 ///
 /// # Errors
-/// [`TimelineError::TooLarge`]. A host that does not report its memory is trusted.
-pub(super) fn check_memory(config: &TimelineConfig) -> Result<(), TimelineError> {
+/// [`BenchError::TooManyKeys`]. A host that does not report its memory is trusted.
+pub(super) fn check_memory(config: &TimelineConfig) -> Result<(), BenchError> {
     let Some(available_bytes) = available_bytes() else {
         return Ok(());
     };
@@ -43,7 +43,7 @@ pub(super) fn check_memory(config: &TimelineConfig) -> Result<(), TimelineError>
     if needed_bytes <= available_bytes {
         return Ok(());
     }
-    Err(TimelineError::TooLarge {
+    Err(BenchError::TooManyKeys {
         key_count: change.key_count(),
         needed_bytes,
         available_bytes,
@@ -73,6 +73,6 @@ mod tests {
         assert!((960_000_000..1_200_000_000).contains(&size), "{size}");
         check_memory(&growth(1_000)).expect("a small run");
         let error = check_memory(&growth(RECORD_COUNT_MAX)).expect_err("as much as there can be");
-        assert!(matches!(error, TimelineError::TooLarge { .. }), "{error}");
+        assert!(matches!(error, BenchError::TooManyKeys { .. }), "{error}");
     }
 }

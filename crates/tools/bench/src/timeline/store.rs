@@ -4,10 +4,10 @@ use farleaf::{Error, Pool, PoolOptions, TableOptions, TableStats};
 
 use super::audit::audit;
 use super::change_state::ChangeState;
-use super::client_threads::ChangeFaults;
 use super::fresh::{FreshSession, measure};
-use super::{TimelineConfig, TimelineError, TimelineSink, size};
-use crate::runner::PhaseKind;
+use super::{TimelineConfig, size};
+use crate::runner::fault_counts::FaultCounts;
+use crate::runner::{BenchError, ProgressSink};
 
 /// Name of the table.
 pub(super) const TABLE_NAME: &str = "timeline";
@@ -16,7 +16,7 @@ pub(super) const TABLE_NAME: &str = "timeline";
 ///
 /// # Errors
 /// The host lacks this memory, or the size is invalid.
-pub(super) fn make(config: &TimelineConfig) -> Result<Pool, TimelineError> {
+pub(super) fn make(config: &TimelineConfig) -> Result<Pool, BenchError> {
     let fabric = config.fabric.embedded(&config.verbs);
     let size_bytes = config
         .size_bytes
@@ -27,7 +27,7 @@ pub(super) fn make(config: &TimelineConfig) -> Result<Pool, TimelineError> {
         retrain_thread_count: config.retrain_threads,
         ..PoolOptions::default()
     });
-    pool.map_err(TimelineError::store("creating a pool"))
+    pool.map_err(BenchError::table("creating a pool"))
 }
 
 /// Creates the table and loads its first keys. Returns the table's memory after the load.
@@ -38,10 +38,10 @@ pub(super) fn fill(
     config: &TimelineConfig,
     change_state: &ChangeState,
     pool: &Pool,
-    sink: &dyn TimelineSink,
-) -> Result<u64, TimelineError> {
+    sink: &dyn ProgressSink,
+) -> Result<u64, BenchError> {
     let load_count = config.change.load_count();
-    sink.begin(PhaseKind::Loading, load_count);
+    sink.begin("loading", load_count);
     let filled = || -> Result<u64, Error> {
         let session = pool.session()?;
         let options = TableOptions {
@@ -62,7 +62,7 @@ pub(super) fn fill(
         session.close()?;
         Ok(memory_bytes)
     };
-    filled().map_err(TimelineError::store("loading"))
+    filled().map_err(BenchError::table("loading"))
 }
 
 /// Opens a new session at the end, measures its gets, and checks all records. Any fault is counted
@@ -74,15 +74,15 @@ pub(super) fn finish(
     config: &TimelineConfig,
     change_state: &ChangeState,
     pool: &Pool,
-    faults: &mut ChangeFaults,
-    sink: &dyn TimelineSink,
-) -> Result<(FreshSession, TableStats), TimelineError> {
+    faults: &mut FaultCounts,
+    sink: &dyn ProgressSink,
+) -> Result<(FreshSession, TableStats), BenchError> {
     let mut checked = || -> Result<(FreshSession, TableStats), Error> {
         let session = pool.session()?;
         let table = session.open_table(TABLE_NAME)?;
         let fresh = measure(config, change_state, &session, &table, faults);
         let present_count = config.change.key_count() - config.change.delete_count();
-        sink.begin(PhaseKind::Checking, present_count);
+        sink.begin("checking", present_count);
         audit(
             change_state,
             config.change.key_count(),
@@ -98,5 +98,5 @@ pub(super) fn finish(
         session.close()?;
         Ok((fresh, stats))
     };
-    checked().map_err(TimelineError::store("reading the final state of the table"))
+    checked().map_err(BenchError::table("reading the final state of the table"))
 }

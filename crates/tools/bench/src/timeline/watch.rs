@@ -8,7 +8,9 @@ use farleaf::{Pool, RetrainCounters};
 
 use super::clock::Clock;
 use super::interval::{Interval, IntervalRecorder, Sample};
-use super::{TimelineError, TimelineSink};
+use super::rows::interval_row;
+use super::{Record, TimelineConfig};
+use crate::runner::{BenchError, ProgressSink, Row};
 
 /// Results of one thread in one interval.
 #[derive(Debug)]
@@ -24,7 +26,9 @@ pub(super) struct ThreadInterval {
 pub(super) struct IntervalCollector<'a> {
     pool: &'a Pool,
     clock: &'a Clock,
-    sink: &'a dyn TimelineSink,
+    sink: &'a dyn ProgressSink,
+    /// Name of the search layer.
+    index: &'static str,
     /// Current interval of each thread.
     reached: Vec<u64>,
     pending: BTreeMap<u64, IntervalRecorder>,
@@ -32,25 +36,26 @@ pub(super) struct IntervalCollector<'a> {
     samples: VecDeque<Sample>,
     /// Retraining counters at the end of the last reported interval.
     tally: RetrainCounters,
-    told: Vec<Interval>,
+    reported: Vec<Interval>,
 }
 
 impl<'a> IntervalCollector<'a> {
     pub(super) fn new(
         pool: &'a Pool,
         clock: &'a Clock,
-        thread_count: usize,
-        sink: &'a dyn TimelineSink,
+        config: &TimelineConfig,
+        sink: &'a dyn ProgressSink,
     ) -> Self {
         Self {
             pool,
             clock,
             sink,
-            reached: vec![0; thread_count],
+            index: config.layer.name(),
+            reached: vec![0; config.threads],
             pending: BTreeMap::new(),
             samples: VecDeque::new(),
             tally: RetrainCounters::default(),
-            told: Vec::new(),
+            reported: Vec::new(),
         }
     }
 
@@ -62,7 +67,7 @@ impl<'a> IntervalCollector<'a> {
         mut self,
         parts: &Receiver<ThreadInterval>,
         done_count: &dyn Fn() -> u64,
-    ) -> Result<Vec<Interval>, TimelineError> {
+    ) -> Result<Vec<Interval>, BenchError> {
         loop {
             match parts.recv_timeout(self.until_sample()) {
                 Ok(part) => self.take(&part),
@@ -74,7 +79,7 @@ impl<'a> IntervalCollector<'a> {
             }
             self.report_complete();
         }
-        let unsampled = |it: &Self| it.told.len() + it.samples.len();
+        let unsampled = |it: &Self| it.reported.len() + it.samples.len();
         while self
             .last_pending()
             .is_some_and(|last| unsampled(&self) as u64 <= last)
@@ -82,12 +87,12 @@ impl<'a> IntervalCollector<'a> {
             self.sample()?;
         }
         self.report_complete();
-        Ok(self.told)
+        Ok(self.reported)
     }
 
     /// Returns the time until the end of the interval that is to be sampled next.
     fn until_sample(&self) -> Duration {
-        let number = (self.told.len() + self.samples.len()) as u64 + 1;
+        let number = (self.reported.len() + self.samples.len()) as u64 + 1;
         let end = Duration::from_nanos(number.saturating_mul(self.clock.interval_ns()));
         end.saturating_sub(self.clock.start_instant().elapsed())
     }
@@ -96,14 +101,14 @@ impl<'a> IntervalCollector<'a> {
         self.pending.last_key_value().map(|(number, _)| *number)
     }
 
-    fn sample(&mut self) -> Result<(), TimelineError> {
+    fn sample(&mut self) -> Result<(), BenchError> {
         let sample = || -> Result<Sample, farleaf::Error> {
             Ok(Sample {
                 used_bytes: self.pool.usage()?.used_bytes,
                 retraining: self.pool.retraining()?,
             })
         };
-        let sample = sample().map_err(TimelineError::store("reading the state of the pool"))?;
+        let sample = sample().map_err(BenchError::table("reading the state of the pool"))?;
         self.samples.push_back(sample);
         Ok(())
     }
@@ -118,7 +123,7 @@ impl<'a> IntervalCollector<'a> {
     fn report_complete(&mut self) {
         let reached = self.reached.iter().min().copied().unwrap_or(u64::MAX);
         loop {
-            let number = self.told.len() as u64;
+            let number = self.reported.len() as u64;
             // After the last one nothing is pending, and no thread has recorded anything.
             let is_behind = self.last_pending().is_none_or(|last| number > last);
             if number >= reached || is_behind {
@@ -131,8 +136,13 @@ impl<'a> IntervalCollector<'a> {
             let interval_ns = self.clock.interval_ns();
             let interval = Interval::new(number, interval_ns, &recorder, &self.tally, &sample);
             self.tally = sample.retraining.tally;
-            self.sink.interval(&interval);
-            self.told.push(interval);
+            let record = Record {
+                kind: "interval",
+                index: Some(self.index),
+                of: &interval,
+            };
+            self.sink.row(&Row::new(interval_row(&interval), &record));
+            self.reported.push(interval);
         }
     }
 }

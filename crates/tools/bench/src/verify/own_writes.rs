@@ -114,30 +114,23 @@ impl OwnWrites {
     }
 
     /// Completes a write that the store acknowledged.
-    #[expect(
-        clippy::needless_pass_by_value,
-        reason = "a write is finished only once"
-    )]
     pub fn complete(&mut self, write: PendingWrite) {
-        let PendingWrite {
-            key, is_tracked, ..
-        } = write;
-        self.finish(key, is_tracked, false);
+        self.finish(write, false);
     }
 
     /// Cancels a write that was refused and certainly has no effect.
+    pub fn cancel(&mut self, write: PendingWrite) {
+        self.finish(write, true);
+    }
+
     #[expect(
         clippy::needless_pass_by_value,
         reason = "a write is finished only once"
     )]
-    pub fn cancel(&mut self, write: PendingWrite) {
+    fn finish(&mut self, write: PendingWrite, is_cancelled: bool) {
         let PendingWrite {
             key, is_tracked, ..
         } = write;
-        self.finish(key, is_tracked, true);
-    }
-
-    fn finish(&mut self, key: u64, is_tracked: bool, is_cancelled: bool) {
         let slot = self.slot(key);
         if !is_tracked {
             slot.bystanders -= 1;

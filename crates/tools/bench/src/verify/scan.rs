@@ -45,7 +45,7 @@ impl ScanChecker {
     /// Checks a scan of `limit` entries from `from` on that returned `entries`:
     ///
     /// - at most `limit` entries, ascending, distinct, none below `from`;
-    /// - every value belongs to its key, every key was loaded or its insert had begun;
+    /// - every value belongs to its key, every key was loaded or its insert had started;
     /// - no loaded key, and no insert acknowledged before `start`, is missing between `from` and
     ///   the last entry; with fewer than `limit` entries, none up to the end of the domain.
     ///
@@ -57,10 +57,8 @@ impl ScanChecker {
         limit: usize,
         entries: &[(u64, u64)],
     ) -> Verdict {
-        match self.find_fault(start, from, limit, entries) {
-            Ok(()) => Verdict::Right,
-            Err(verdict) => verdict,
-        }
+        let checked = self.find_fault(start, from, limit, entries);
+        checked.err().unwrap_or(Verdict::Right)
     }
 
     fn find_fault(
@@ -96,7 +94,7 @@ impl ScanChecker {
                 loaded = &loaded[1..];
             } else if inserts
                 .first()
-                .is_some_and(|insert| self.is_begun(*insert, key))
+                .is_some_and(|&(insert, insert_index)| self.has_started(insert, insert_index, key))
             {
                 inserts = &inserts[1..];
             } else {
@@ -139,7 +137,7 @@ impl ScanChecker {
 
     /// Returns whether the insert is the one of `key` and was handed out, so that it may have taken
     /// effect.
-    fn is_begun(&self, (insert, insert_index): (u64, u64), key: u64) -> bool {
+    fn has_started(&self, insert: u64, insert_index: u64, key: u64) -> bool {
         insert == key && insert_index < self.ledger.taken_count()
     }
 }

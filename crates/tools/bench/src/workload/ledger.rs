@@ -65,7 +65,7 @@ impl InsertLedger {
         (insert_index < self.insert_count).then_some(insert_index)
     }
 
-    /// Returns the number of inserts that are handed out: later ones cannot have begun.
+    /// Returns the number of inserts that are handed out: later ones cannot have started.
     pub fn taken_count(&self) -> u64 {
         self.next.load(SeqCst).min(self.insert_count)
     }

@@ -24,7 +24,7 @@ fn run_right(config: &BudgetConfig) -> BudgetReport {
     report
 }
 
-/// Promise: budgets are kept, and less memory never makes gets cheaper. With far more than all, a
+/// Promise: budgets hold, and less memory never makes gets cheaper. With far more than all, a
 /// get costs the same as without a budget, and with almost nothing it is still correct.
 #[test]
 fn gets_get_dearer_as_budgets_shrink() {

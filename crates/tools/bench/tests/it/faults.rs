@@ -6,7 +6,7 @@ use farleaf::LayerKind;
 use farleaf_bench::dataset::Dataset;
 use farleaf_bench::report::RunReport;
 use farleaf_bench::runner::{
-    FabricKind, LoadedStore, Phase, PhaseKind, ProgressSink, RunConfig, Silent, generate_keys,
+    FabricKind, LoadedStore, ProgressSink, RunConfig, Silent, generate_keys,
 };
 use farleaf_bench::workload::WorkloadLetter;
 
@@ -19,7 +19,8 @@ const RECORD_COUNT: u64 = 1_000;
 pub(crate) struct FaultRecorder(pub(crate) RefCell<Vec<String>>);
 
 impl ProgressSink for FaultRecorder {
-    fn fault(&self, _: WorkloadLetter, description: &str) {
+    fn fault(&self, description: &str) {
+        let (_, description) = description.split_once(": ").expect("a workload");
         self.0.borrow_mut().push(description.to_owned());
     }
 }
@@ -153,8 +154,8 @@ struct Dropper {
 }
 
 impl ProgressSink for Dropper {
-    fn begin(&self, phase: Phase) {
-        if phase.kind == PhaseKind::Running {
+    fn begin(&self, title: &str, _: u64) {
+        if title.ends_with("running") {
             let session = self.pool.session().expect("a session");
             let tables = session.list_tables().expect("tables");
             session.drop_table(&tables[0].name).expect("dropped");

@@ -60,7 +60,7 @@ struct BenchTestCluster {
 impl BenchTestCluster {
     fn new(server_count: u64) -> Self {
         let coordinator = SharedCoordinator::new(Embedded::default(), "here");
-        admin::found(&coordinator).expect("a new cluster");
+        admin::create_cluster(&coordinator).expect("a new cluster");
         let scratch = tempfile::tempdir().expect("a directory");
         let secret = Secret::from_text("the secret of these tests").expect("long enough");
         let start = |number: u64| {
@@ -132,15 +132,19 @@ fn all_workloads_on_own_servers() {
                 .values()
                 .all(|it| it.far.is_none())
         );
-        let told = report.persistent.as_ref().expect("it is persistent");
+        let persistent = report.persistent.as_ref().expect("it is persistent");
         assert_eq!(
-            (told.replicas, told.regions, &told.servers[..]),
+            (
+                persistent.replicas,
+                persistent.regions,
+                &persistent.servers[..]
+            ),
             (3, 2, "own")
         );
-        assert_eq!(told.durability, "memory");
+        assert_eq!(persistent.durability, "memory");
         assert!(
-            told.device.is_some() && told.load_device.is_some(),
-            "{told:?}"
+            persistent.device.is_some() && persistent.load_device.is_some(),
+            "{persistent:?}"
         );
     }
     let left = std::fs::read_dir(directory.path()).expect("there").count();
@@ -163,11 +167,11 @@ fn one_replica_writes_what_it_acknowledges() {
         ..persistent("L", own(directory.path(), 1))
     };
     let report = run_right(&config).remove(0);
-    let told = report.persistent.expect("it is persistent");
-    assert_eq!(told.durability, "sync");
-    let load = told.load_device.expect("own servers");
+    let persistent = report.persistent.expect("it is persistent");
+    assert_eq!(persistent.durability, "sync");
+    let load = persistent.load_device.expect("own servers");
     assert!(load.bytes_written_mean >= 1_024.0, "{load:?}");
-    let device = told.device.expect("own servers");
+    let device = persistent.device.expect("own servers");
     assert!(device.bytes_written_mean >= 300.0, "{device:?}");
 }
 
@@ -187,13 +191,13 @@ fn a_cluster_is_as_it_was() {
         )
     };
     for report in run_right(&config) {
-        let told = report.persistent.expect("it is persistent");
+        let persistent = report.persistent.expect("it is persistent");
         assert_eq!(
-            (&told.servers[..], &told.durability[..]),
+            (&persistent.servers[..], &persistent.durability[..]),
             ("cluster", "sync")
         );
-        assert_eq!((told.device, told.load_device), (None, None));
-        assert!(told.load_records_per_s > 0.0);
+        assert_eq!((persistent.device, persistent.load_device), (None, None));
+        assert!(persistent.load_records_per_s > 0.0);
     }
     assert_eq!(founded.table_names(), Vec::<String>::new());
 }

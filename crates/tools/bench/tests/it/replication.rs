@@ -6,8 +6,9 @@ use std::path::Path;
 use farleaf_bench::replication::figures::{FigureSize, Suite, file_names, files};
 use farleaf_bench::replication::{
     Part, Promise, ReplicationConfig, ReplicationFabric, ReplicationKind, ReplicationPhase,
-    ReplicationRow, Silent, ratios, ratios_text, rows_text, run,
+    ReplicationRow, ratios, ratios_text, rows_text, run,
 };
+use farleaf_bench::runner::Silent;
 use farleaf_bench::workload::{OperationKind, WorkloadLetter};
 
 /// Returns the settings of a small run. Half of its records fill L0s of 300 entries, and levels are

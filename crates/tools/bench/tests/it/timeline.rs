@@ -4,10 +4,10 @@ use std::cell::RefCell;
 use std::time::Duration;
 
 use farleaf::LayerKind;
-use farleaf_bench::runner::{FabricKind, Silent};
+use farleaf_bench::runner::{BenchError, FabricKind, ProgressSink, Row, Silent};
 use farleaf_bench::timeline::{
-    CSV_NAME, Change, Interval, KeyOrder, SVG_NAME, TimelineConfig, TimelineError, TimelineReport,
-    TimelineSink, files, interval_row, run, total_text,
+    CSV_NAME, Change, Interval, KeyOrder, SVG_NAME, TimelineConfig, TimelineReport, files,
+    interval_row, run, total_text,
 };
 
 /// Returns every pattern, in a small size.
@@ -93,9 +93,15 @@ fn other_options_work() {
 #[test]
 fn threads_settle() {
     struct Ends(RefCell<Vec<f64>>);
-    impl TimelineSink for Ends {
-        fn interval(&self, interval: &Interval) {
-            self.0.borrow_mut().push(interval.end_s);
+    impl ProgressSink for Ends {
+        fn row(&self, row: &Row) {
+            let json = row.json.as_ref().expect("an object");
+            let row: serde_json::Value = serde_json::from_str(json).expect("an object");
+            if row["kind"] == "interval" {
+                self.0
+                    .borrow_mut()
+                    .push(row["end_s"].as_f64().expect("a number"));
+            }
         }
     }
     let ends = Ends(RefCell::default());
@@ -105,15 +111,15 @@ fn threads_settle() {
     };
     let report = run(&config, &ends).expect("run");
     assert!(report.is_right(), "{:?}", report.total);
-    let told = ends.0.into_inner();
-    let expected = (1..=told.len()).map(|number| number as f64 / 10.0);
+    let ends_s = ends.0.into_inner();
+    let expected = (1..=ends_s.len()).map(|number| number as f64 / 10.0);
     assert!(
         expected
-            .zip(&told)
+            .zip(&ends_s)
             .all(|(want, got)| (want - got).abs() < 1e-9)
     );
-    assert_eq!(told.len(), report.intervals.len());
-    let last = *told.last().expect("intervals");
+    assert_eq!(ends_s.len(), report.intervals.len());
+    let last = *ends_s.last().expect("intervals");
     let stop_s = report.total.written_s + 0.3;
     assert!(
         last >= stop_s - 1e-9 && last < stop_s + 0.1,
@@ -121,7 +127,7 @@ fn threads_settle() {
     );
     let settled = |it: &&Interval| it.end_s - 0.1 >= report.total.written_s;
     let settled: Vec<&Interval> = report.intervals.iter().filter(settled).collect();
-    assert!(settled.len() >= 2, "{told:?}");
+    assert!(settled.len() >= 2, "{ends_s:?}");
     for interval in settled {
         assert!(interval.writes_per_s == 0.0 && interval.reads_per_s > 0.0);
         assert!(interval.one_leaf_fraction.is_some());
@@ -160,7 +166,7 @@ fn pools_that_are_too_small_are_told() {
         })
     };
     let error = run(&config, &Silent).expect_err("too small");
-    assert!(matches!(error, TimelineError::Store { .. }), "{error}");
+    assert!(matches!(error, BenchError::Table { .. }), "{error}");
     assert!(error.to_string().contains("loading"), "{error}");
 }
 

@@ -23,7 +23,7 @@ fn a_missing_valgrind_is_reported_as_skipped() {
 
 /// Promise: the count of a case is that of its operations alone. Doubling the operations doubles
 /// it, to within the few instructions of the call itself. If preparation were counted, this would
-/// fail; so would a function that switches the collection off half way.
+/// fail; so would a function that switches the collection off in the middle.
 #[test]
 fn counts_grow_with_the_operations_and_nothing_else() {
     if !callgrind::is_installed() {

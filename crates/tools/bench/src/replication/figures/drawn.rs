@@ -81,32 +81,31 @@ fn values_of(chart: &Chart) -> Vec<[String; 4]> {
     .collect()
 }
 
-type Value<'v> = &'v dyn Fn(&ReplicationRow) -> Option<f64>;
-
-/// Returns a line or a row of bars for each kind, of the measurements at these positions; missing
-/// ones are left out.
-fn series<'r>(
-    rows: impl Fn(ReplicationKind, usize) -> Option<&'r ReplicationRow>,
-    (places, value): (&[f64], Value<'_>),
-) -> Vec<Series> {
+/// Returns a line or a row of bars for each kind, of the values at these positions; missing ones
+/// are left out.
+fn series(places: &[f64], value: impl Fn(ReplicationKind, usize) -> Option<f64>) -> Vec<Series> {
     let kinds = [
         (ReplicationKind::None, Colour::Grey),
         (ReplicationKind::Sent, Colour::Blue),
         (ReplicationKind::Built, Colour::Orange),
     ];
-    kinds
-        .map(|(kind, colour)| {
-            let each = places.iter().enumerate();
-            Series {
-                name: kind.to_string(),
-                colour,
-                is_dashed: false,
-                values: each
-                    .filter_map(|(index, at)| Some((*at, value(rows(kind, index)?)?)))
-                    .collect(),
-            }
-        })
-        .to_vec()
+    let of_kind = |(kind, colour): (ReplicationKind, Colour)| {
+        let each = places.iter().enumerate();
+        Series {
+            name: kind.to_string(),
+            colour,
+            is_dashed: false,
+            values: each
+                .filter_map(|(index, at)| Some((*at, value(kind, index)?)))
+                .collect(),
+        }
+    };
+    kinds.map(of_kind).to_vec()
+}
+
+/// Returns the positions of bars.
+fn bar_places(count: usize) -> Vec<f64> {
+    (0..count).map(|it| it as f64).collect()
 }
 
 /// Returns the row of a kind and phase with one mix and growth factor.
@@ -114,7 +113,8 @@ fn find<'r>(
     rows: &'r [ReplicationRow],
     kind: ReplicationKind,
     phase: ReplicationPhase,
-    (mix, growth_factor): (&str, u64),
+    mix: &str,
+    growth_factor: u64,
 ) -> Option<&'r ReplicationRow> {
     rows.iter().find(|row| {
         row.kind == kind
@@ -130,21 +130,34 @@ fn shown(mix: &str) -> String {
         .map_or_else(|_| mix.to_owned(), |size| size.to_string())
 }
 
-/// Measure of a row that can be drawn: its name and unit.
-const THROUGHPUT: (&str, &str) = ("throughput", "thousand operations a second, all work done");
-const PROCESSOR: (&str, &str) = ("processor time", "microseconds for an operation");
-const IO: (&str, &str) = ("I/O amplification", "device bytes for each byte of users");
-const NETWORK: (&str, &str) = ("network amplification", "bytes sent for each byte of users");
-
-fn measure(of: (&str, &str), row: &ReplicationRow) -> Option<f64> {
-    Some(match of {
-        THROUGHPUT => row.settled_operations_per_s() / 1e3,
-        PROCESSOR => row.processor_ns_per_operation() / 1e3,
-        IO => row.io_amplification(),
-        NETWORK => row.network_amplification(),
-        _ => return None,
-    })
+/// Measure of a row that can be drawn.
+#[derive(Clone, Copy)]
+struct Measure {
+    name: &'static str,
+    unit: &'static str,
+    value: fn(&ReplicationRow) -> f64,
 }
+
+const THROUGHPUT: Measure = Measure {
+    name: "throughput",
+    unit: "thousand operations a second, all work done",
+    value: |row| row.settled_operations_per_s() / 1e3,
+};
+const PROCESSOR: Measure = Measure {
+    name: "processor time",
+    unit: "microseconds for an operation",
+    value: |row| row.processor_ns_per_operation() / 1e3,
+};
+const IO: Measure = Measure {
+    name: "I/O amplification",
+    unit: "device bytes for each byte of users",
+    value: ReplicationRow::io_amplification,
+};
+const NETWORK: Measure = Measure {
+    name: "network amplification",
+    unit: "bytes sent for each byte of users",
+    value: ReplicationRow::network_amplification,
+};
 
 /// Returns all figures; without rows, with all of their names.
 pub(super) fn figures(rows: &[ReplicationRow]) -> Vec<Figure> {
@@ -194,18 +207,18 @@ pub(super) fn figures(rows: &[ReplicationRow]) -> Vec<Figure> {
     ]
 }
 
-fn by_mix(rows: &[ReplicationRow], of: &[(&str, &str)]) -> Vec<Chart> {
-    let places: Vec<f64> = (0..MIXES.len()).map(|it| it as f64).collect();
-    let each = of.iter().flat_map(|of| PHASES.map(|phase| (*of, phase)));
-    each.map(|(of, phase)| Chart {
-        title: format!("{phase}: {}", of.0),
+fn by_mix(rows: &[ReplicationRow], measures: &[Measure]) -> Vec<Chart> {
+    let places = bar_places(MIXES.len());
+    let each = measures.iter();
+    let each = each.flat_map(|measure| PHASES.map(|phase| (measure, phase)));
+    each.map(|(measure, phase)| Chart {
+        title: format!("{phase}: {}", measure.name),
         x_label: "size mix".to_owned(),
-        y_label: of.1.to_owned(),
+        y_label: measure.unit.to_owned(),
         categories: MIXES.map(str::to_owned).to_vec(),
-        series: series(
-            |kind, place| find(rows, kind, phase, (MIXES[place], GROWTH_FACTOR)),
-            (&places, &|row| measure(of, row)),
-        ),
+        series: series(&places, |kind, place| {
+            find(rows, kind, phase, MIXES[place], GROWTH_FACTOR).map(measure.value)
+        }),
     })
     .collect()
 }
@@ -226,25 +239,16 @@ fn tails(rows: &[ReplicationRow]) -> Vec<Chart> {
         (LOAD_AND_A[1], OperationKind::Read),
         (LOAD_AND_A[1], OperationKind::Update),
     ];
-    of.map(|(phase, operation)| {
-        let all = quantiles
-            .iter()
-            .enumerate()
-            .flat_map(|(place, (_, value))| {
-                series(
-                    |kind, _| find(rows, kind, phase, (MIX, GROWTH_FACTOR)),
-                    (&[place as f64], &|row| {
-                        Some(value(row.tail(operation)?) as f64 / 1e3)
-                    }),
-                )
-            });
-        Chart {
-            title: format!("{phase}: {operation}s"),
-            x_label: "of all operations, so many are faster".to_owned(),
-            y_label: "microseconds".to_owned(),
-            categories: quantiles.map(|(name, _)| name.to_owned()).to_vec(),
-            series: joined(all),
-        }
+    of.map(|(phase, operation)| Chart {
+        title: format!("{phase}: {operation}s"),
+        x_label: "of all operations, so many are faster".to_owned(),
+        y_label: "microseconds".to_owned(),
+        categories: quantiles.map(|(name, _)| name.to_owned()).to_vec(),
+        series: series(&bar_places(quantiles.len()), |kind, place| {
+            let row = find(rows, kind, phase, MIX, GROWTH_FACTOR)?;
+            let (_, quantile) = quantiles[place];
+            Some(quantile(row.tail(operation)?) as f64 / 1e3)
+        }),
     })
     .to_vec()
 }
@@ -254,42 +258,23 @@ fn breakdown(rows: &[ReplicationRow]) -> Vec<Chart> {
         "operate", "merge", "send", "b. log", "b. take", "b. build", "look",
     ];
     LOAD_AND_A
-        .map(|phase| {
-            let all = Part::ALL.iter().enumerate().flat_map(|(place, part)| {
-                series(
-                    |kind, _| find(rows, kind, phase, (MIX, GROWTH_FACTOR)),
-                    (&[place as f64], &|row| {
-                        Some(row.part_ns_per_operation(*part) / 1e3)
-                    }),
-                )
-            });
-            Chart {
-                title: phase.to_string(),
-                x_label: "part (b.: of backups)".to_owned(),
-                y_label: "microseconds for an operation".to_owned(),
-                categories: names.map(str::to_owned).to_vec(),
-                series: joined(all),
-            }
+        .map(|phase| Chart {
+            title: phase.to_string(),
+            x_label: "part (b.: of backups)".to_owned(),
+            y_label: "microseconds for an operation".to_owned(),
+            categories: names.map(str::to_owned).to_vec(),
+            series: series(&bar_places(names.len()), |kind, place| {
+                let row = find(rows, kind, phase, MIX, GROWTH_FACTOR)?;
+                Some(row.part_ns_per_operation(Part::ALL[place]) / 1e3)
+            }),
         })
         .to_vec()
-}
-
-/// Concatenates the series of all positions.
-fn joined(all: impl Iterator<Item = Series>) -> Vec<Series> {
-    let mut joined: Vec<Series> = Vec::new();
-    for one in all {
-        match joined.iter_mut().find(|it| it.name == one.name) {
-            Some(known) => known.values.extend(one.values),
-            None => joined.push(one),
-        }
-    }
-    joined
 }
 
 fn growth(rows: &[ReplicationRow]) -> Vec<Chart> {
     let places = GROWTH_FACTORS.map(|it| it as f64);
     over(&places, "growth factor", |kind, phase, place| {
-        find(rows, kind, phase, (MIX, GROWTH_FACTORS[place]))
+        find(rows, kind, phase, MIX, GROWTH_FACTORS[place])
     })
 }
 
@@ -298,7 +283,7 @@ fn small(rows: &[ReplicationRow]) -> Vec<Chart> {
     let places = shares.map(|(share, _)| share);
     let names = shares.map(|(_, mix)| mix.to_string());
     over(&places, "small pairs (%)", |kind, phase, place| {
-        find(rows, kind, phase, (&names[place], GROWTH_FACTOR))
+        find(rows, kind, phase, &names[place], GROWTH_FACTOR)
     })
 }
 
@@ -308,19 +293,16 @@ fn over<'r>(
     x_label: &str,
     find: impl Fn(ReplicationKind, ReplicationPhase, usize) -> Option<&'r ReplicationRow>,
 ) -> Vec<Chart> {
-    let all = [THROUGHPUT, PROCESSOR, IO, NETWORK];
-    let each = all
-        .iter()
-        .flat_map(|of| LOAD_AND_A.map(|phase| (*of, phase)));
-    each.map(|(of, phase)| Chart {
-        title: format!("{phase}: {}", of.0),
+    let each = [THROUGHPUT, PROCESSOR, IO, NETWORK].into_iter();
+    let each = each.flat_map(|measure| LOAD_AND_A.map(|phase| (measure, phase)));
+    each.map(|(measure, phase)| Chart {
+        title: format!("{phase}: {}", measure.name),
         x_label: x_label.to_owned(),
-        y_label: of.1.to_owned(),
+        y_label: measure.unit.to_owned(),
         categories: Vec::new(),
-        series: series(
-            |kind, place| find(kind, phase, place),
-            (places, &|row| measure(of, row)),
-        ),
+        series: series(places, |kind, place| {
+            find(kind, phase, place).map(measure.value)
+        }),
     })
     .collect()
 }

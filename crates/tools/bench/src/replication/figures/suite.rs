@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use crate::replication::config::ReplicationConfig;
 use crate::replication::error::ReplicationError;
 use crate::replication::rows::ReplicationRow;
-use crate::replication::{ReplicationSink, run};
+use crate::replication::run;
 use crate::report::quantity::count;
-use crate::runner::ValueSize;
+use crate::runner::{ProgressSink, ValueSize};
 use crate::workload::WorkloadLetter;
 
 /// Growth factor of all runs except those that vary it.
@@ -170,17 +170,17 @@ impl Suite {
     /// A run failed.
     pub fn measure(
         &self,
-        sink: &dyn ReplicationSink,
+        sink: &dyn ProgressSink,
     ) -> Result<Vec<ReplicationRow>, ReplicationError> {
         let configs = self.configs();
         let run_count = configs.len();
         let mut rows = Vec::new();
         for (index, (name, config)) in configs.into_iter().enumerate() {
-            let told = NamedRunSink {
+            let named_sink = NamedRunSink {
                 name: format!("{}/{run_count}: {name}", index + 1),
                 sink,
             };
-            rows.extend(run(&config, &told)?);
+            rows.extend(run(&config, &named_sink)?);
         }
         Ok(rows)
     }
@@ -200,23 +200,19 @@ impl Suite {
     }
 }
 
-/// Sink that adds the name of the run.
+/// Sink that adds the name of the run, and ignores results.
 struct NamedRunSink<'s> {
     name: String,
-    sink: &'s dyn ReplicationSink,
+    sink: &'s dyn ProgressSink,
 }
 
-impl ReplicationSink for NamedRunSink<'_> {
+impl ProgressSink for NamedRunSink<'_> {
     fn begin(&self, what: &str, total: u64) {
         self.sink.begin(&format!("{}, {what}", self.name), total);
     }
 
     fn advance(&self, done: u64) {
         self.sink.advance(done);
-    }
-
-    fn rows(&self, rows: &[ReplicationRow]) {
-        self.sink.rows(rows);
     }
 }
 

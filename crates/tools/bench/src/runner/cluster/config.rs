@@ -6,6 +6,7 @@ use farleaf::persistent::{Cluster, Durability};
 use farleaf_cluster::admin::FIRST_REGION_COUNT_MAX;
 use farleaf_cluster::record::region::REPLICA_COUNT_MAX;
 
+use super::super::BenchError;
 use super::super::config::{Check, RunConfig};
 
 /// Maximal number of regions of a new table.
@@ -71,27 +72,26 @@ impl PersistentConfig {
     pub(in super::super) fn checks(&self, run: &RunConfig) -> Vec<Check> {
         let region_count_max = u64::min(REGION_COUNT_MAX as u64, run.records);
         let mut checks = vec![
-            (
+            BenchError::check(
                 "kind",
                 run.strings.is_some(),
-                "words with --engine lsm".into(),
-                "bytes, because keys and values of persistent tables are byte strings".into(),
+                "words with --engine lsm",
+                "bytes, because keys and values of persistent tables are byte strings",
             ),
-            (
+            BenchError::check(
                 "in-flight",
                 run.in_flight == 1,
                 format!("{} with --engine lsm", run.in_flight),
                 "1, because threads wait for each operation of a persistent table; use more \
-                 --threads"
-                    .into(),
+                 --threads",
             ),
-            (
+            BenchError::check(
                 "replicas",
                 (1..REPLICA_COUNT_MAX).contains(&self.replicas),
                 self.replicas.to_string(),
                 format!("from 1 to {}", REPLICA_COUNT_MAX - 1),
             ),
-            (
+            BenchError::check(
                 "regions",
                 (1..=region_count_max).contains(&(self.regions as u64)),
                 self.regions.to_string(),
@@ -103,25 +103,25 @@ impl PersistentConfig {
             l0_size_bytes,
         } = &self.servers
         {
-            checks.push((
+            checks.push(BenchError::check(
                 "directory",
                 directory.is_dir(),
                 directory.display().to_string(),
-                "an existing directory".into(),
+                "an existing directory",
             ));
-            checks.push((
+            checks.push(BenchError::check(
                 "l0-size",
                 *l0_size_bytes >= L0_SIZE_BYTES_MIN,
                 format!("{l0_size_bytes} bytes"),
-                "1 MiB or more".into(),
+                "1 MiB or more",
             ));
         }
         checks.extend(options_of_memory(run).map(|(option, is_default)| {
-            (
+            BenchError::check(
                 option,
                 is_default,
-                "given with --engine lsm".into(),
-                "omitted, because it applies only to tables in far memory".into(),
+                "given with --engine lsm",
+                "omitted, because it applies only to tables in far memory",
             )
         }));
         checks

@@ -2,12 +2,11 @@
 
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use farleaf::persistent::{ClientError, PersistentTable};
 
-use super::super::gate::StartGate;
+use super::super::gate::{Place, run_threads};
 use super::super::string_codec::StringCodec;
 use super::super::{BenchError, ProgressSink};
 use crate::dataset::KeySet;
@@ -17,9 +16,6 @@ use crate::workload::WorkloadLetter;
 /// Limits of a batch of records: their number, and their total size in bytes.
 const BATCH_COUNT_MAX: usize = 128;
 const BATCH_SIZE_BYTES_MAX: f64 = 1_048_576.0;
-
-/// Time between two progress reports.
-const REPORT_INTERVAL: Duration = Duration::from_millis(100);
 
 /// State that the threads of a load share.
 struct Load<'a> {
@@ -38,8 +34,10 @@ struct Load<'a> {
 /// # Errors
 /// The cluster failed, or a thread cannot be started. Some records may have been put.
 pub(super) fn load(
-    (table, string_codec): (&PersistentTable, &StringCodec),
-    (keys, workload): (&KeySet, WorkloadLetter),
+    table: &PersistentTable,
+    string_codec: &StringCodec,
+    keys: &KeySet,
+    workload: WorkloadLetter,
     thread_count: usize,
     progress: &dyn ProgressSink,
 ) -> Result<Duration, BenchError> {
@@ -53,38 +51,10 @@ pub(super) fn load(
         has_failed: AtomicBool::new(false),
     };
     let since = Instant::now();
-    let gate = StartGate::new(thread_count);
-    thread::scope(|scope| {
-        let mut places: Vec<_> = (0..thread_count).map(|_| gate.place()).collect();
-        let mut handles = Vec::with_capacity(thread_count);
-        for _ in 0..thread_count {
-            let place = places.pop().expect("a place for each");
-            let load = &load;
-            let started = thread::Builder::new().spawn_scoped(scope, move || {
-                let done = load.work();
-                drop(place);
-                done
-            });
-            handles.push(started.map_err(|source| {
-                load.has_failed.store(true, Ordering::Relaxed);
-                BenchError::Thread {
-                    thread_count,
-                    source,
-                }
-            })?);
-        }
-        while !gate.wait_done(REPORT_INTERVAL) {
-            progress.advance(load.done_count.load(Ordering::Relaxed));
-        }
-        for handle in handles {
-            let joined = handle
-                .join()
-                .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            joined.map_err(BenchError::store(workload, "loading"))?;
-        }
-        progress.advance(load.done_count.load(Ordering::Relaxed));
-        Ok(since.elapsed())
-    })
+    let report = || progress.advance(load.done_count.load(Ordering::Relaxed));
+    let work = |_, _place: Place<'_>| load.work().map_err(BenchError::store(workload, "loading"));
+    run_threads(thread_count, "load", work, report)?;
+    Ok(since.elapsed())
 }
 
 /// Returns the number of records per batch.

@@ -11,25 +11,25 @@ use farleaf_cluster::coordinator::Coordinator as _;
 use farleaf_cluster::view::View;
 
 use super::super::string_codec::StringCodec;
+use super::super::string_table::StringStore;
 use super::super::{BenchError, ProgressSink, RunConfig, TABLE_NAME};
 use super::config::{PersistentConfig, ServersConfig};
 use super::device::DeviceBytes;
 use super::load::load;
 use super::servers::OwnServers;
-use super::table::ClusterTableStore;
 use crate::dataset::KeySet;
 use crate::report::PersistentReport;
 use crate::workload::WorkloadLetter;
 
 /// Longest time to wait for servers, for replicas, and for the end of a table.
 pub(super) const WAIT_LIMIT: Duration = Duration::from_secs(30);
-pub(super) const LOOK_INTERVAL: Duration = Duration::from_millis(20);
+pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Loaded table in a cluster. When it is dropped, the table is dropped, too, or its own servers
 /// stop.
 #[derive(Debug)]
 pub(in super::super) struct LoadedClusterTable {
-    place: ClusterTableStore,
+    store: StringStore<PersistentTable>,
     config: PersistentConfig,
     cluster: Cluster,
     own: Option<OwnServers>,
@@ -45,23 +45,28 @@ impl LoadedClusterTable {
     /// The cluster has a table of that name, which is not changed; it has not enough servers; it
     /// failed; or own servers cannot be started.
     pub(in super::super) fn make_loaded(
-        (run, config): (&RunConfig, &PersistentConfig),
+        run: &RunConfig,
+        config: &PersistentConfig,
         keys: &KeySet,
         workload: WorkloadLetter,
         progress: &dyn ProgressSink,
     ) -> Result<Self, BenchError> {
-        let mut loaded_table = Self::make((run, config), keys, workload)?;
+        let mut loaded_table = Self::make(run, config, keys, workload)?;
         loaded_table.wait_replicated(workload)?;
         let before = loaded_table.device_bytes();
-        let what = (&loaded_table.place.table, &loaded_table.place.string_codec);
-        loaded_table.load_time = load(what, (keys, workload), run.threads, progress)?;
+        let StringStore {
+            place: table,
+            string_codec,
+        } = &loaded_table.store;
+        loaded_table.load_time = load(table, string_codec, keys, workload, run.threads, progress)?;
         let after = loaded_table.device_bytes();
         loaded_table.load_device = after.zip(before).map(|(after, before)| after.since(before));
         Ok(loaded_table)
     }
 
     fn make(
-        (run, config): (&RunConfig, &PersistentConfig),
+        run: &RunConfig,
+        config: &PersistentConfig,
         keys: &KeySet,
         workload: WorkloadLetter,
     ) -> Result<Self, BenchError> {
@@ -74,7 +79,8 @@ impl LoadedClusterTable {
                 l0_size_bytes,
             } => Some(OwnServers::start(
                 directory,
-                (config.replicas, run.threads),
+                config.replicas,
+                run.threads,
                 *l0_size_bytes,
             )?),
         };
@@ -94,8 +100,8 @@ impl LoadedClusterTable {
             None => table,
         };
         Ok(Self {
-            place: ClusterTableStore {
-                table,
+            store: StringStore {
+                place: table,
                 string_codec,
             },
             config: config.clone(),
@@ -114,7 +120,7 @@ impl LoadedClusterTable {
         loop {
             let view = view(&self.cluster);
             let view = view.map_err(BenchError::store(workload, "creating the table"))?;
-            let member_count = member_count_min(&view, &self.place.table);
+            let member_count = member_count_min(&view, &self.store.place);
             if member_count == replica_count {
                 return Ok(());
             }
@@ -125,13 +131,13 @@ impl LoadedClusterTable {
                     waited_s: WAIT_LIMIT.as_secs(),
                 });
             }
-            thread::sleep(LOOK_INTERVAL);
+            thread::sleep(POLL_INTERVAL);
         }
     }
 
     /// Returns the table on which the workload's operations run.
-    pub(in super::super) const fn place(&self) -> &ClusterTableStore {
-        &self.place
+    pub(in super::super) const fn store(&self) -> &StringStore<PersistentTable> {
+        &self.store
     }
 
     /// Returns the device bytes of own servers so far.
@@ -141,7 +147,7 @@ impl LoadedClusterTable {
 
     /// Returns the settings of the table, and the cost of loading this many records.
     pub(in super::super) fn report(&self, record_count: u64) -> PersistentReport {
-        let durability = match self.place.table.durability() {
+        let durability = match self.store.place.durability() {
             Durability::Memory => "memory",
             Durability::Sync => "sync",
         };
@@ -176,7 +182,7 @@ impl LoadedClusterTable {
                 Ok(_) | Err(ClientError::TableGone { .. }) => {}
                 Err(error) => return Err(failed()(error)),
             }
-            thread::sleep(LOOK_INTERVAL);
+            thread::sleep(POLL_INTERVAL);
         }
         // Without a table, servers that stop later do not fill backups for those that stopped
         // earlier.

@@ -3,11 +3,11 @@
 //! ```text
 //!   PersistentConfig --> OwnServers, started for this workload alone, or a cluster that is there
 //!                             |
-//!   ClusterHome:  create the table, wait until all replicas are there, load it by all threads
+//!   LoadedClusterTable: create the table, wait for all replicas, load it by all threads
 //!                             |
-//!   ClusterTable, one a thread: the operations of the workloads, each waited for
+//!   ClusterStore, one a thread: the operations of the workloads, each waited for
 //!                             |
-//!   ClusterHome:  drop the table, wait until its name is free; stop own servers
+//!   LoadedClusterTable: drop the table, wait until its name is free; stop own servers
 //! ```
 //!
 //! In addition to the rules of all runs:
@@ -45,4 +45,4 @@ mod table;
 pub use config::{PersistentConfig, REGION_COUNT_MAX, ServersConfig};
 pub(super) use device::DeviceBytes;
 pub(super) use loaded_table::LoadedClusterTable;
-pub(super) use table::ClusterTable;
+pub(super) use table::ClusterStore;

@@ -14,7 +14,7 @@ use farleaf_server::{RegionServer, ServerError, ServerOptions};
 use tempfile::TempDir;
 
 use super::device::{DeviceBytes, DeviceCounters};
-use super::loaded_table::{LOOK_INTERVAL, WAIT_LIMIT, view};
+use super::loaded_table::{POLL_INTERVAL, WAIT_LIMIT, view};
 use crate::runner::BenchError;
 
 /// Maximal number of connections between servers, in addition to those of clients.
@@ -38,7 +38,8 @@ impl OwnServers {
     /// The directory cannot be created, or a server cannot be started.
     pub(super) fn start(
         directory: &Path,
-        (server_count, thread_count): (usize, usize),
+        server_count: usize,
+        thread_count: usize,
         l0_size_bytes: usize,
     ) -> Result<Self, BenchError> {
         let failed = |source| BenchError::Directory {
@@ -51,7 +52,7 @@ impl OwnServers {
         let made = made.map_err(failed)?;
         let (secret, _) = Secret::random().map_err(failed)?;
         let coordinator = SharedCoordinator::new(Embedded::default(), "the benchmark's");
-        let founded = admin::found(&coordinator).map_err(ServerError::from);
+        let founded = admin::create_cluster(&coordinator).map_err(ServerError::from);
         founded.map_err(refused(directory.to_owned()))?;
         let client = ClientOptions {
             secret: Some(secret.clone()),
@@ -87,7 +88,7 @@ impl OwnServers {
         let since = Instant::now();
         let alive_count = || view(&self.cluster).map_or(0, |view| view.lives.len());
         while alive_count() < self.servers.len() && since.elapsed() < WAIT_LIMIT {
-            thread::sleep(LOOK_INTERVAL);
+            thread::sleep(POLL_INTERVAL);
         }
     }
 
