@@ -255,6 +255,34 @@ pub(crate) fn definition_for_manual() -> clap::Command {
     built(without_help_commands(Arguments::command()))
 }
 
+/// Definition of the command line for completion scripts. They offer every argument of a
+/// definition, so this one has no hidden arguments.
+pub(crate) fn definition_for_completions() -> clap::Command {
+    without_hidden_arguments(&Arguments::command()).version(VERSION)
+}
+
+fn without_hidden_arguments(command: &clap::Command) -> clap::Command {
+    let arguments = command.get_arguments().filter(|it| !it.is_hide_set());
+    let arguments: Vec<clap::Arg> = arguments.cloned().collect();
+    let is_visible = |id: &clap::Id| arguments.iter().any(|it| it.get_id() == id);
+    // Groups are copied, because arguments may require them.
+    let groups = command.get_groups().map(|group| {
+        let members = group.get_args().filter(|id| is_visible(id)).cloned();
+        clap::ArgGroup::new(group.get_id().clone())
+            .multiple(true)
+            .args(members.collect::<Vec<_>>())
+    });
+    let groups: Vec<clap::ArgGroup> = groups.collect();
+    let visible = clap::Command::new(command.get_name().to_owned())
+        .args(arguments)
+        .groups(groups)
+        .subcommands(command.get_subcommands().map(without_hidden_arguments));
+    match command.get_about() {
+        Some(about) => visible.about(about.clone()),
+        None => visible,
+    }
+}
+
 fn built(mut command: clap::Command) -> clap::Command {
     // Copies the global options into all commands, where they can be hidden.
     command.build();
@@ -295,12 +323,12 @@ impl Arguments {
     /// Returns the level to log. Servers log their own events, other commands only problems.
     /// Simulations log nothing: their failures are simulated.
     pub(crate) fn log_level(&self) -> Option<Level> {
-        let told = self.verbose.saturating_add(match self.command {
+        let level = self.verbose.saturating_add(match self.command {
             Command::Serve(_) | Command::Region(_) => 1,
             Command::Sim(_) if self.verbose == 0 => return None,
             _ => 0,
         });
-        Some(match told {
+        Some(match level {
             0 => Level::WARN,
             1 => Level::INFO,
             2 => Level::DEBUG,

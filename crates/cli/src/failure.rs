@@ -74,15 +74,15 @@ fn is_argument_s_fault(error: &(dyn std::error::Error + 'static)) -> bool {
 /// Returns the error and its causes in one line. Some errors quote their cause: such a cause is not
 /// repeated.
 fn sentence(error: &anyhow::Error) -> String {
-    let mut told = error.to_string();
+    let mut text = error.to_string();
     for cause in error.chain().skip(1) {
         let cause = cause.to_string();
-        if !told.contains(&cause) {
-            told.push_str(": ");
-            told.push_str(&cause);
+        if !text.contains(&cause) {
+            text.push_str(": ");
+            text.push_str(&cause);
         }
     }
-    told
+    text
 }
 
 #[cfg(test)]
@@ -107,9 +107,9 @@ mod tests {
         let error = Err::<(), _>(quoting)
             .context("cannot get key 7")
             .expect_err("an error");
-        let told = sentence(&error);
+        let text = sentence(&error);
         assert_eq!(
-            told,
+            text,
             "cannot get key 7: cannot reach it: no such thing; is it there?"
         );
         let error = Err::<(), _>(io::Error::other("inner"))

@@ -21,10 +21,10 @@ fn wants_colours(is_terminal: bool, no_color: Option<&OsStr>, terminal: Option<&
 /// Starts logging at this level and above, with UTC timestamps.
 pub(crate) fn start(level: Level) {
     let filter = EnvFilter::builder().with_default_directive(level.into());
-    let said = std::env::var(FILTER_VARIABLE).unwrap_or_default();
-    let filter = filter.parse(&said).unwrap_or_else(|error| {
+    let value = std::env::var(FILTER_VARIABLE).unwrap_or_default();
+    let filter = filter.parse(&value).unwrap_or_else(|error| {
         say(format_args!(
-            "warning: ignoring invalid {FILTER_VARIABLE}='{said}': {error}"
+            "warning: ignoring invalid {FILTER_VARIABLE}='{value}': {error}"
         ));
         EnvFilter::new(level.as_str())
     });

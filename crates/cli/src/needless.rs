@@ -118,7 +118,7 @@ fn refuse_needless_table_options(matches: &ArgMatches) {
         return;
     };
     let is_given = |option: &&str| load.value_source(option) == Some(ValueSource::CommandLine);
-    let given = [
+    let option = [
         "kind",
         "slots",
         "index",
@@ -132,7 +132,7 @@ fn refuse_needless_table_options(matches: &ArgMatches) {
     .find(is_given)
     .map(|option| option.replace('_', "-"));
     if !load.get_flag("create")
-        && let Some(option) = given
+        && let Some(option) = option
     {
         exit(format!(
             "--{option} cannot be used without --create: the options of an existing table cannot \

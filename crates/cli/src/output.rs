@@ -53,12 +53,20 @@ impl Lines {
         object: &impl Serialize,
     ) -> anyhow::Result<()> {
         match self.format {
-            OutputFormat::Text => told(writeln!(self.stdout, "{text}")),
+            OutputFormat::Text => write_result(writeln!(self.stdout, "{text}")),
             OutputFormat::Json => {
                 let object = serde_json::to_string(object)?;
-                told(writeln!(self.stdout, "{object}"))
+                write_result(writeln!(self.stdout, "{object}"))
             }
         }
+    }
+
+    /// Writes bytes unchanged.
+    ///
+    /// # Errors
+    /// As for [`Lines::line`].
+    pub(crate) fn raw(&mut self, bytes: &[u8]) -> anyhow::Result<()> {
+        write_result(self.stdout.write_all(bytes))
     }
 
     /// Writes the buffered lines.
@@ -66,7 +74,7 @@ impl Lines {
     /// # Errors
     /// As for [`Lines::line`].
     pub(crate) fn finish(mut self) -> anyhow::Result<()> {
-        told(self.stdout.flush())
+        write_result(self.stdout.flush())
     }
 }
 
@@ -76,8 +84,8 @@ impl Lines {
 /// As for [`Lines::line`].
 pub(crate) fn print(text: impl Display) -> anyhow::Result<()> {
     let mut stdout = io::stdout().lock();
-    told(write!(stdout, "{text}"))?;
-    told(stdout.flush())
+    write_result(write!(stdout, "{text}"))?;
+    write_result(stdout.flush())
 }
 
 /// Writes bytes unchanged.
@@ -86,11 +94,11 @@ pub(crate) fn print(text: impl Display) -> anyhow::Result<()> {
 /// As for [`Lines::line`].
 pub(crate) fn print_raw(bytes: &[u8]) -> anyhow::Result<()> {
     let mut stdout = io::stdout().lock();
-    told(stdout.write_all(bytes))?;
-    told(stdout.flush())
+    write_result(stdout.write_all(bytes))?;
+    write_result(stdout.flush())
 }
 
-fn told(written: io::Result<()>) -> anyhow::Result<()> {
+fn write_result(written: io::Result<()>) -> anyhow::Result<()> {
     match written {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(StdoutClosed.into()),
         Err(error) => Err(anyhow::Error::new(error).context("cannot write to stdout")),

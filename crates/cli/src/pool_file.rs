@@ -12,7 +12,7 @@ use farleaf_bench::quantity::parse_size;
 /// Size limit of a node's address in the pool's member table, in bytes.
 const ADDRESS_SIZE_BYTES_MAX: usize = farleaf::NODE_ADDRESS_SIZE_BYTES_MAX;
 
-/// Pool of several nodes, as its operator describes it. The first node is the home node.
+/// Pool of several nodes, as its operator describes it. The first node is the main node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PoolFile {
     pub(crate) name: String,

@@ -33,9 +33,10 @@ impl Scratch {
             let path = directory.join(format!("farleaf-scratch-{process}-{number}"));
             match private::create_directory(&path) {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => number += 1,
-                made => {
-                    let told = || format!("cannot create a directory in '{}'", directory.display());
-                    made.with_context(told)?;
+                created => {
+                    let context =
+                        || format!("cannot create a directory in '{}'", directory.display());
+                    created.with_context(context)?;
                     break path;
                 }
             }

@@ -8,8 +8,8 @@ use signal_hook::iterator::Signals;
 
 /// Action that a signal requests from a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Asked {
-    /// Stop in an orderly way.
+enum SignalAction {
+    /// Stop in good order.
     Stop,
     /// End the process now.
     EndAtOnce,
@@ -20,21 +20,21 @@ enum Asked {
 
 /// Signals received so far.
 #[derive(Debug, Default)]
-struct Heard {
+struct SignalHistory {
     is_interrupted: bool,
 }
 
-impl Heard {
+impl SignalHistory {
     /// Returns the action for a signal. Only a second SIGINT or SIGTERM ends the process at once. A
     /// SIGHUP never counts: a closing terminal sends it more than once, and a session manager sends
     /// it together with a SIGTERM.
-    fn asked(&mut self, signal: i32) -> Asked {
+    fn action(&mut self, signal: i32) -> SignalAction {
         match signal {
-            SIGHUP => Asked::Stop,
-            SIGUSR1 => Asked::Reload,
-            SIGUSR2 => Asked::Nothing,
-            _ if std::mem::replace(&mut self.is_interrupted, true) => Asked::EndAtOnce,
-            _ => Asked::Stop,
+            SIGHUP => SignalAction::Stop,
+            SIGUSR1 => SignalAction::Reload,
+            SIGUSR2 => SignalAction::Nothing,
+            _ if std::mem::replace(&mut self.is_interrupted, true) => SignalAction::EndAtOnce,
+            _ => SignalAction::Stop,
         }
     }
 }
@@ -73,27 +73,27 @@ pub(crate) fn stop_on(
     mut signals: Signals,
     stop: impl Fn() + Send + 'static,
 ) -> anyhow::Result<()> {
-    let mut heard = Heard::default();
+    let mut history = SignalHistory::default();
     thread::Builder::new()
         .name("signals".to_owned())
         .spawn(move || {
             for signal in signals.forever() {
-                match heard.asked(signal) {
-                    Asked::Stop => {
+                match history.action(signal) {
+                    SignalAction::Stop => {
                         stop();
                         tracing::info!(
                             signal,
                             "stopping; a second SIGINT or SIGTERM ends the process at once"
                         );
                     }
-                    Asked::EndAtOnce => {
+                    SignalAction::EndAtOnce => {
                         // The process ends here even if this fails.
                         let _ = signal_hook::low_level::emulate_default_handler(signal);
                     }
-                    Asked::Reload => {
+                    SignalAction::Reload => {
                         tracing::info!(signal, "ignoring SIGUSR1: reloading is not implemented");
                     }
-                    Asked::Nothing => {}
+                    SignalAction::Nothing => {}
                 }
             }
         })
@@ -109,19 +109,19 @@ mod tests {
     /// at once, however many SIGHUPs came before. SIGUSR1 and SIGUSR2 do not stop it.
     #[test]
     fn only_a_second_interrupt_ends_at_once() {
-        let mut heard = Heard::default();
+        let mut history = SignalHistory::default();
         let signals = [SIGUSR1, SIGUSR2, SIGHUP, SIGHUP, SIGTERM, SIGHUP, SIGINT];
-        let asked = signals.map(|signal| heard.asked(signal));
+        let actions = signals.map(|signal| history.action(signal));
         assert_eq!(
-            asked,
+            actions,
             [
-                Asked::Reload,
-                Asked::Nothing,
-                Asked::Stop,
-                Asked::Stop,
-                Asked::Stop,
-                Asked::Stop,
-                Asked::EndAtOnce,
+                SignalAction::Reload,
+                SignalAction::Nothing,
+                SignalAction::Stop,
+                SignalAction::Stop,
+                SignalAction::Stop,
+                SignalAction::Stop,
+                SignalAction::EndAtOnce,
             ]
         );
     }

@@ -20,11 +20,11 @@ use crate::failure::BadArgument;
 /// Encoding of keys and values in arguments and output.
 #[derive(Clone, Copy, Debug, Default, Args)]
 pub(crate) struct EncodingArguments {
-    /// Read and print keys and values as hexadecimal, two digits per byte
+    /// Read and print keys and values as hexadecimal digits, two per byte
     #[arg(long, conflicts_with = "escaped")]
     pub(crate) hex: bool,
 
-    /// Read `\\`, `\n`, `\r`, `\t` and `\xNN` in arguments as escapes, as output prints them
+    /// Read `\\`, `\n`, `\r`, `\t` and `\xNN` in keys and values as the bytes that they stand for
     #[arg(long)]
     pub(crate) escaped: bool,
 }
@@ -83,26 +83,49 @@ impl EncodingArguments {
 
     /// Formats a byte string as text.
     pub(crate) const fn show(self, bytes: &[u8]) -> ShownString<'_> {
+        Notation::Bytes(self).show(bytes)
+    }
+}
+
+/// Form in which keys and values are printed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Notation {
+    /// Words, as numbers. They are encoded as 8 bytes, most significant first.
+    Words,
+    /// Byte strings.
+    Bytes(EncodingArguments),
+}
+
+impl Notation {
+    pub(crate) const fn show(self, bytes: &[u8]) -> ShownString<'_> {
         ShownString {
             bytes,
-            is_hex: self.hex,
+            notation: self,
         }
     }
 }
 
-/// Byte string as text, on one line and without a tab.
+/// Decodes the word in the first 8 bytes; 0 if there are none.
+pub(crate) fn word_of(bytes: &[u8]) -> u64 {
+    let first = bytes.iter().take(size_of::<u64>());
+    first.fold(0, |word, byte| word << 8 | u64::from(*byte))
+}
+
+/// Key or value as text, on one line and without a tab.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ShownString<'a> {
     bytes: &'a [u8],
-    is_hex: bool,
+    notation: Notation,
 }
 
 impl Display for ShownString<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.is_hex {
-            f.write_str(&to_hex(self.bytes))
-        } else {
-            Escaped(self.bytes).fmt(f)
+        match self.notation {
+            Notation::Words => word_of(self.bytes).fmt(f),
+            Notation::Bytes(EncodingArguments { hex: true, .. }) => {
+                f.write_str(&to_hex(self.bytes))
+            }
+            Notation::Bytes(_) => Escaped(self.bytes).fmt(f),
         }
     }
 }
@@ -117,19 +140,19 @@ pub(crate) enum ShownValue<'a> {
     NotAsked,
 }
 
-/// Record of byte strings; as text its key, a tab and its value.
+/// Record; as text its key, a tab and its value.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ShownRecord<'a> {
-    pub(crate) encoding: EncodingArguments,
+    pub(crate) notation: Notation,
     pub(crate) key: &'a [u8],
     pub(crate) value: ShownValue<'a>,
 }
 
 impl Display for ShownRecord<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.encoding.show(self.key).fmt(f)?;
+        self.notation.show(self.key).fmt(f)?;
         if let ShownValue::Present(value) = self.value {
-            write!(f, "\t{}", self.encoding.show(value))?;
+            write!(f, "\t{}", self.notation.show(value))?;
         }
         Ok(())
     }
@@ -138,9 +161,15 @@ impl Display for ShownRecord<'_> {
 impl Serialize for ShownRecord<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
-        let mut entry = |names: [&str; 2], bytes: &[u8]| match str::from_utf8(bytes) {
-            Ok(text) if !self.encoding.hex => map.serialize_entry(names[0], text),
-            _ => map.serialize_entry(names[1], &to_hex(bytes)),
+        let mut entry = |names: [&str; 2], bytes: &[u8]| {
+            let encoding = match self.notation {
+                Notation::Words => return map.serialize_entry(names[0], &word_of(bytes)),
+                Notation::Bytes(encoding) => encoding,
+            };
+            match str::from_utf8(bytes) {
+                Ok(text) if !encoding.hex => map.serialize_entry(names[0], text),
+                _ => map.serialize_entry(names[1], &to_hex(bytes)),
+            }
         };
         entry(["key", "key_hex"], self.key)?;
         match self.value {
@@ -190,7 +219,7 @@ mod tests {
     fn what_is_no_string_is_refused() {
         let long = "61".repeat(KEY_SIZE_BYTES_MAX + 1);
         let not_text = OsStr::from_bytes(b"\xff");
-        for (encoding, argument, told) in [
+        for (encoding, argument, expected) in [
             (
                 HEX,
                 OsStr::new("6g"),
@@ -214,7 +243,7 @@ mod tests {
                 .read_key(argument)
                 .expect_err("refused")
                 .to_string();
-            assert!(error.contains(told) && error.len() < 200, "{error}");
+            assert!(error.contains(expected) && error.len() < 200, "{error}");
         }
     }
 
@@ -224,7 +253,7 @@ mod tests {
     fn json_names_tell_what_a_string_is() {
         let json = |encoding, key, value| {
             let record = ShownRecord {
-                encoding,
+                notation: Notation::Bytes(encoding),
                 key,
                 value,
             };
@@ -244,5 +273,19 @@ mod tests {
             r#"{"key_hex":"61","value":null}"#
         );
         assert_eq!(json(ESCAPED, b"a", ShownValue::NotAsked), r#"{"key":"a"}"#);
+    }
+
+    /// Promise: words are numbers in text and in JSON.
+    #[test]
+    fn words_are_shown_as_numbers() {
+        let (key, value) = (7_u64.to_be_bytes(), u64::MAX.to_be_bytes());
+        let record = ShownRecord {
+            notation: Notation::Words,
+            key: &key,
+            value: ShownValue::Present(&value),
+        };
+        assert_eq!(record.to_string(), format!("7\t{}", u64::MAX));
+        let json = serde_json::to_string(&record).expect("JSON");
+        assert_eq!(json, format!(r#"{{"key":7,"value":{}}}"#, u64::MAX));
     }
 }

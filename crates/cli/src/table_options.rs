@@ -218,24 +218,27 @@ mod tests {
     #[test]
     fn options_tell_the_kind() {
         let kind = |words: &[&str], pool_count| options(words).kind(pool_count);
-        let told = |words: &[&str], pool_count| kind(words, pool_count).expect("it fits");
-        assert_eq!(told(&[], 1), None);
-        assert_eq!(told(&["--fill", "50", "--epsilon", "4"], 1), None);
-        assert_eq!(told(&["--index", "learned"], 1), None);
+        let kind_of = |words: &[&str], pool_count| kind(words, pool_count).expect("it fits");
+        assert_eq!(kind_of(&[], 1), None);
+        assert_eq!(kind_of(&["--fill", "50", "--epsilon", "4"], 1), None);
+        assert_eq!(kind_of(&["--index", "learned"], 1), None);
         for words in [&["--slots", "12"][..], &["--index", "rolex"]] {
-            assert_eq!(told(words, 1), Some(KindName::Words));
+            assert_eq!(kind_of(words, 1), Some(KindName::Words));
         }
-        assert_eq!(told(&[], 2), Some(KindName::Words));
+        assert_eq!(kind_of(&[], 2), Some(KindName::Words));
         for bytes in [&["--page-size", "2048"][..], &["--inline-value", "0"]] {
-            assert_eq!(told(bytes, 1), Some(KindName::Bytes));
+            assert_eq!(kind_of(bytes, 1), Some(KindName::Bytes));
         }
-        assert_eq!(told(&["--kind", "words"], 1), Some(KindName::Words));
+        assert_eq!(kind_of(&["--kind", "words"], 1), Some(KindName::Words));
         for (more, kind) in [
             (&[][..], KindName::Words),
             (&["--kind", "bytes"], KindName::Bytes),
             (&["--page-size", "512"], KindName::Bytes),
         ] {
-            assert_eq!(told(&[&["--index", "rpc"], more].concat(), 1), Some(kind));
+            assert_eq!(
+                kind_of(&[&["--index", "rpc"], more].concat(), 1),
+                Some(kind)
+            );
         }
         for (words, pool_count, sign) in [
             (

@@ -14,7 +14,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 /// Interval at which the work is checked.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 /// Time without progress after which the work is reported as waiting.
-const TOLD_AFTER: Duration = Duration::from_secs(5);
+const REPORTED_AFTER: Duration = Duration::from_secs(5);
 /// Time after an interrupt at which work that has not stopped is abandoned.
 const GIVEN_UP_AFTER: Duration = Duration::from_secs(1);
 
@@ -50,11 +50,11 @@ impl Watched {
     pub(crate) fn run<T>(
         &self,
         work: impl FnOnce() -> T,
-        tell_waiting: impl Fn(usize) + Sync,
+        report_waiting: impl Fn(usize) + Sync,
         give_up: impl Fn(usize) + Sync,
     ) -> T {
         thread::scope(|scope| {
-            let looking = scope.spawn(|| self.look(&tell_waiting, &give_up));
+            let looking = scope.spawn(|| self.look(&report_waiting, &give_up));
             let _over = Over {
                 watched: self,
                 looking: looking.thread().clone(),
@@ -63,27 +63,27 @@ impl Watched {
         })
     }
 
-    fn look(&self, tell_waiting: &impl Fn(usize), give_up: &impl Fn(usize)) {
-        let mut seen = (0, Instant::now());
+    fn look(&self, report_waiting: &impl Fn(usize), give_up: &impl Fn(usize)) {
+        let mut last_progress = (0, Instant::now());
         let mut interrupted: Option<Instant> = None;
-        let mut is_told = false;
+        let mut is_reported = false;
         loop {
             thread::park_timeout(LOOK_INTERVAL);
             let done_count = self.done_count.load(Ordering::Relaxed);
             if self.is_over.load(Ordering::Relaxed) {
                 return;
             }
-            if done_count != seen.0 {
-                seen = (done_count, Instant::now());
-                is_told = false;
+            if done_count != last_progress.0 {
+                last_progress = (done_count, Instant::now());
+                is_reported = false;
             }
-            if seen.1.elapsed() >= TOLD_AFTER && !is_told {
-                tell_waiting(done_count);
-                is_told = true;
+            if last_progress.1.elapsed() >= REPORTED_AFTER && !is_reported {
+                report_waiting(done_count);
+                is_reported = true;
             }
             if self.is_interrupted.load(Ordering::Relaxed) {
                 let since = *interrupted.get_or_insert_with(Instant::now);
-                let waited = since.max(seen.1).elapsed();
+                let waited = since.max(last_progress.1).elapsed();
                 if waited >= GIVEN_UP_AFTER && !self.is_over.swap(true, Ordering::Relaxed) {
                     give_up(done_count);
                     return;
@@ -116,12 +116,12 @@ mod tests {
     fn work_that_waits_is_given_up_when_interrupted() {
         let watched = Watched::default();
         let given_up = AtomicUsize::new(0);
-        let begun = Instant::now();
+        let started_at = Instant::now();
         watched.run(
             || {
                 assert!(!watched.note(7));
                 watched.is_interrupted.store(true, Ordering::Relaxed);
-                while given_up.load(Ordering::Relaxed) == 0 && begun.elapsed().as_secs() < 60 {
+                while given_up.load(Ordering::Relaxed) == 0 && started_at.elapsed().as_secs() < 60 {
                     thread::sleep(Duration::from_millis(5));
                 }
             },
@@ -129,7 +129,7 @@ mod tests {
             |done_count| given_up.store(done_count, Ordering::Relaxed),
         );
         assert_eq!(given_up.load(Ordering::Relaxed), 7);
-        assert!(begun.elapsed() >= GIVEN_UP_AFTER);
+        assert!(started_at.elapsed() >= GIVEN_UP_AFTER);
 
         let watched = Watched::default();
         watched.is_interrupted.store(true, Ordering::Relaxed);

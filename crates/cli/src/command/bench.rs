@@ -271,9 +271,9 @@ pub(crate) fn run(pool: &PoolArguments, arguments: &BenchArguments) -> anyhow::R
     let mut reports = Vec::new();
     for config in &configs {
         let ran = runner::run(config, &screen);
-        screen.clear();
+        let printed = screen.end();
         reports.extend(ran?);
-        screen.printed()?;
+        printed?;
     }
     scratches.into_iter().try_for_each(Scratch::remove)?;
     if arguments.output == OutputFormat::Text && reports.len() > 1 {

@@ -1,25 +1,20 @@
 //! `farleaf bench budget`: gets under metadata budgets, from everything to almost nothing.
 
-use std::cell::RefCell;
 use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::Args;
-use farleaf_bench::budget::{
-    self, BudgetConfig, BudgetPoint, BudgetReport, BudgetSink, CSV_NAME, SVG_NAME,
-};
+use farleaf_bench::budget::{self, BudgetConfig, BudgetReport, CSV_NAME, SVG_NAME};
 use farleaf_bench::dataset::Dataset;
 use farleaf_bench::distribution::Distribution;
-use farleaf_bench::runner::{FabricKind, Phase, ProgressSink, RunConfig};
+use farleaf_bench::runner::{FabricKind, RunConfig};
 use farleaf_chart::folder::Folder;
-use indicatif::ProgressBar;
 
 use crate::arguments::{COMMIT, OutputArgument, RdmaArguments};
+use crate::command::bench_screen::Screen;
 use crate::failure::{BadArgument, Ending};
 use crate::log::say;
-use crate::output::{OutputFormat, print};
 use crate::private_files;
-use crate::progress::count_bar;
 use crate::table_options::{parse_epsilon, parse_fill, parse_slots};
 use farleaf_bench::quantity::{parse_key, parse_positive_count};
 
@@ -111,15 +106,9 @@ pub(super) fn run(rdma: &RdmaArguments, arguments: &BudgetArguments) -> anyhow::
         None => None,
     };
     private_files::remove_at_signals().context("cannot install the signal handlers")?;
-    let screen = Screen {
-        config: &config,
-        format: arguments.output.output,
-        bar: RefCell::new(ProgressBar::hidden()),
-        printed: RefCell::new(Ok(())),
-    };
+    let screen = Screen::new(arguments.output.output);
     let ran = budget::run(&config, &screen);
-    screen.bar.borrow().finish_and_clear();
-    screen.printed.replace(Ok(()))?;
+    screen.end()?;
     let report: BudgetReport = ran?;
     if let Some(folder) = folder {
         folder.replace(&budget::files(&report)?)?;
@@ -148,50 +137,5 @@ fn config(arguments: &BudgetArguments) -> BudgetConfig {
             commit: COMMIT.to_owned(),
             ..BudgetConfig::default().table
         },
-    }
-}
-
-/// Shows progress on stderr, and prints each budget on stdout as soon as it is measured.
-struct Screen<'a> {
-    config: &'a BudgetConfig,
-    format: OutputFormat,
-    bar: RefCell<ProgressBar>,
-    /// Result of printing: the first error, if any.
-    printed: RefCell<anyhow::Result<()>>,
-}
-
-impl Screen<'_> {
-    /// Prints text above the progress bar. Does nothing after the first error.
-    fn print(&self, text: impl FnOnce() -> anyhow::Result<String>) {
-        let mut printed = self.printed.borrow_mut();
-        if printed.is_ok() {
-            *printed = self.bar.borrow().suspend(|| text().and_then(print));
-        }
-    }
-}
-
-impl ProgressSink for Screen<'_> {
-    fn begin(&self, phase: Phase) {
-        self.bar.borrow().finish_and_clear();
-        *self.bar.borrow_mut() = count_bar(phase.kind.to_string(), phase.total);
-    }
-
-    fn advance(&self, done: u64) {
-        self.bar.borrow().set_position(done);
-    }
-}
-
-impl BudgetSink for Screen<'_> {
-    fn loaded(&self, full_bytes: u64) {
-        if self.format == OutputFormat::Text {
-            self.print(|| Ok(budget::header_text(self.config, full_bytes)));
-        }
-    }
-
-    fn point(&self, point: &BudgetPoint) {
-        self.print(|| match self.format {
-            OutputFormat::Text => Ok(budget::point_row(point)),
-            OutputFormat::Json => Ok(serde_json::to_string(point)? + "\n"),
-        });
     }
 }

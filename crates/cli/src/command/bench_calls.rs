@@ -1,15 +1,13 @@
 //! `farleaf bench calls`: cost of a call of the memory node, compared with a plain echo.
 
-use std::cell::RefCell;
-
 use anyhow::Context;
 use clap::Args;
-use farleaf_bench::calls::{self, CallsConfig, CallsRow, CallsSink};
+use farleaf_bench::calls::{self, CallsConfig};
 use farleaf_bench::runner::FabricKind;
 
 use crate::arguments::{COMMIT, OutputArgument, RdmaArguments};
+use crate::command::bench_screen::Screen;
 use crate::failure::{BadArgument, Ending};
-use crate::output::{OutputFormat, print};
 use crate::private_files;
 use farleaf_bench::quantity::parse_positive_count;
 
@@ -53,39 +51,12 @@ pub(super) fn run(rdma: &RdmaArguments, arguments: &CallsArguments) -> anyhow::R
         .validate()
         .map_err(|error| BadArgument(error.to_string()))?;
     private_files::remove_at_signals().context("cannot install the signal handlers")?;
-    let screen = Screen {
-        format: arguments.output.output,
-        printed: RefCell::new(Ok(())),
-    };
-    if screen.format == OutputFormat::Text {
-        print(calls::header_text(&config))?;
-    }
+    let screen = Screen::new(arguments.output.output);
     let ran = calls::run(&config, &screen);
-    screen.printed.replace(Ok(()))?;
+    screen.end()?;
     Ok(if ran?.iter().all(|row| row.wrong == 0) {
         Ending::Done
     } else {
         Ending::Lacking
     })
-}
-
-/// Prints each row on stdout as soon as it is measured.
-struct Screen {
-    format: OutputFormat,
-    /// Result of printing: the first error, if any.
-    printed: RefCell<anyhow::Result<()>>,
-}
-
-impl CallsSink for Screen {
-    fn row(&self, row: &CallsRow) {
-        let mut printed = self.printed.borrow_mut();
-        if printed.is_ok() {
-            *printed = match self.format {
-                OutputFormat::Text => print(calls::calls_row(row)),
-                OutputFormat::Json => serde_json::to_string(row)
-                    .map_err(Into::into)
-                    .and_then(|line| print(line + "\n")),
-            };
-        }
-    }
 }

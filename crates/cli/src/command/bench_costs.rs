@@ -1,21 +1,18 @@
 //! `farleaf bench costs`: cost of each operation with each search layer, from the counters.
 
-use std::cell::RefCell;
 use std::str::FromStr;
 
 use anyhow::Context;
 use clap::Args;
 use farleaf::LayerKind;
-use farleaf_bench::costs::{self, CostRow, CostsConfig, CostsSink};
+use farleaf_bench::costs::{self, CostRow, CostsConfig};
 use farleaf_bench::dataset::Dataset;
-use farleaf_bench::runner::{FabricKind, Phase, ProgressSink, RunConfig};
-use indicatif::ProgressBar;
+use farleaf_bench::runner::{FabricKind, RunConfig};
 
 use crate::arguments::{COMMIT, OutputArgument, RdmaArguments};
+use crate::command::bench_screen::Screen;
 use crate::failure::{BadArgument, Ending};
-use crate::output::{OutputFormat, print};
 use crate::private_files;
-use crate::progress::count_bar;
 use crate::table_options::{parse_epsilon, parse_fill, parse_slots};
 use farleaf_bench::quantity::{parse_key, parse_positive_count};
 
@@ -99,17 +96,9 @@ pub(super) fn run(rdma: &RdmaArguments, arguments: &CostsArguments) -> anyhow::R
         .validate()
         .map_err(|error| BadArgument(error.to_string()))?;
     private_files::remove_at_signals().context("cannot install the signal handlers")?;
-    let screen = Screen {
-        format: arguments.output.output,
-        bar: RefCell::new(ProgressBar::hidden()),
-        printed: RefCell::new(Ok(())),
-    };
-    if screen.format == OutputFormat::Text {
-        screen.print(|| Ok(costs::header_text(&config)));
-    }
+    let screen = Screen::new(arguments.output.output);
     let ran = costs::run(&config, &screen);
-    screen.bar.borrow().finish_and_clear();
-    screen.printed.replace(Ok(()))?;
+    screen.end()?;
     Ok(if ran?.iter().all(CostRow::is_right) {
         Ending::Done
     } else {
@@ -136,43 +125,5 @@ fn config(arguments: &CostsArguments) -> CostsConfig {
             commit: COMMIT.to_owned(),
             ..CostsConfig::default().table
         },
-    }
-}
-
-/// Shows progress on stderr, and prints each row on stdout as soon as it is counted.
-struct Screen {
-    format: OutputFormat,
-    bar: RefCell<ProgressBar>,
-    /// Result of printing: the first error, if any.
-    printed: RefCell<anyhow::Result<()>>,
-}
-
-impl Screen {
-    /// Prints text above the progress bar. Does nothing after the first error.
-    fn print(&self, text: impl FnOnce() -> anyhow::Result<String>) {
-        let mut printed = self.printed.borrow_mut();
-        if printed.is_ok() {
-            *printed = self.bar.borrow().suspend(|| text().and_then(print));
-        }
-    }
-}
-
-impl ProgressSink for Screen {
-    fn begin(&self, phase: Phase) {
-        self.bar.borrow().finish_and_clear();
-        *self.bar.borrow_mut() = count_bar(phase.kind.to_string(), phase.total);
-    }
-
-    fn advance(&self, done: u64) {
-        self.bar.borrow().set_position(done);
-    }
-}
-
-impl CostsSink for Screen {
-    fn row(&self, row: &CostRow) {
-        self.print(|| match self.format {
-            OutputFormat::Text => Ok(costs::cost_row(row)),
-            OutputFormat::Json => Ok(serde_json::to_string(row)? + "\n"),
-        });
     }
 }

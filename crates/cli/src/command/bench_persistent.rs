@@ -8,7 +8,7 @@ use clap::{ArgMatches, Args};
 use farleaf_bench::runner::{PersistentConfig, REGION_COUNT_MAX, ServersConfig};
 use farleaf_cluster::record::region::REPLICA_COUNT_MAX;
 
-use super::cluster_way::open_patiently;
+use super::cluster_client::open_patiently;
 use super::region::parse_l0_size;
 use super::serve::allow_descriptors;
 use crate::arguments::PoolArguments;

@@ -1,25 +1,20 @@
 //! `farleaf bench replication`: two servers that replicate regions to each other.
 
-use std::cell::RefCell;
 use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::Args;
 use farleaf_bench::replication::{
-    self, Promise, ReplicationConfig, ReplicationFabric, ReplicationKind, ReplicationRow,
-    ReplicationSink,
+    self, Promise, ReplicationConfig, ReplicationFabric, ReplicationKind,
 };
 use farleaf_bench::runner::ValueSize;
 use farleaf_bench::workload::WorkloadLetter;
-use indicatif::ProgressBar;
-use serde::Serialize;
 
 use crate::arguments::{COMMIT, OutputArgument};
 use crate::command::bench::parse_value_size;
+use crate::command::bench_screen::Screen;
 use crate::failure::{BadArgument, Ending};
-use crate::output::{OutputFormat, print};
 use crate::private_files;
-use crate::progress::count_bar;
 use crate::scratch::Scratch;
 use farleaf_bench::quantity::{parse_count, parse_key, parse_positive_count};
 
@@ -121,28 +116,10 @@ pub(super) fn run(arguments: &ReplicationArguments) -> anyhow::Result<Ending> {
     let scratch = Scratch::in_directory(&config.directory)?;
     scratch.path().clone_into(&mut config.directory);
     let screen = Screen::new(arguments.output.output);
-    if screen.format == OutputFormat::Text {
-        print(replication::header_text(&config))?;
-    }
     let ran = replication::run(&config, &screen);
     screen.end()?;
-    let rows = ran?;
+    ran?;
     scratch.remove()?;
-    let ratios = replication::ratios(&rows);
-    match screen.format {
-        OutputFormat::Text => {
-            let rows = replication::rows_text(&rows);
-            print(format!("\n{rows}{}", replication::ratios_text(&ratios)))?;
-        }
-        OutputFormat::Json => {
-            for ratio in &ratios {
-                print_line(&Line {
-                    record: "ratio",
-                    of: ratio,
-                })?;
-            }
-        }
-    }
     Ok(Ending::Done)
 }
 
@@ -169,63 +146,5 @@ fn config(arguments: &ReplicationArguments) -> ReplicationConfig {
         rounds: arguments.rounds,
         check_records: arguments.check_records,
         commit: COMMIT.to_owned(),
-    }
-}
-
-/// Shows progress on stderr; with JSON, prints each row on stdout as soon as its run is over.
-struct Screen {
-    format: OutputFormat,
-    bar: RefCell<ProgressBar>,
-    /// Result of printing: the first error, if any.
-    printed: RefCell<anyhow::Result<()>>,
-}
-
-/// Row or ratio as JSON.
-#[derive(Serialize)]
-struct Line<'a, T> {
-    record: &'static str,
-    #[serde(flatten)]
-    of: &'a T,
-}
-
-impl Screen {
-    fn new(format: OutputFormat) -> Self {
-        Self {
-            format,
-            bar: RefCell::new(ProgressBar::hidden()),
-            printed: RefCell::new(Ok(())),
-        }
-    }
-
-    /// Returns the first error of printing.
-    fn end(&self) -> anyhow::Result<()> {
-        self.bar.borrow().finish_and_clear();
-        self.printed.replace(Ok(()))
-    }
-}
-
-fn print_line(object: &impl Serialize) -> anyhow::Result<()> {
-    print(serde_json::to_string(object)? + "\n")
-}
-
-impl ReplicationSink for Screen {
-    fn begin(&self, what: &str, total: u64) {
-        self.bar.borrow().finish_and_clear();
-        *self.bar.borrow_mut() = count_bar(what, total);
-    }
-
-    fn advance(&self, done: u64) {
-        self.bar.borrow().set_position(done);
-    }
-
-    fn rows(&self, rows: &[ReplicationRow]) {
-        self.bar.borrow().finish_and_clear();
-        let mut printed = self.printed.borrow_mut();
-        for row in rows {
-            if printed.is_ok() && self.format == OutputFormat::Json {
-                let record = "row";
-                *printed = print_line(&Line { record, of: row });
-            }
-        }
     }
 }

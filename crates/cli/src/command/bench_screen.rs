@@ -1,17 +1,15 @@
-//! Progress and output of `farleaf bench ycsb`.
+//! Progress and output of all benchmarks.
 
 use std::cell::RefCell;
 
-use farleaf_bench::report::{RunReport, run_table, to_json_lines};
-use farleaf_bench::runner::{Phase, ProgressSink};
-use farleaf_bench::workload::WorkloadLetter;
+use farleaf_bench::runner::{ProgressSink, Row};
 use indicatif::ProgressBar;
 
 use crate::log::say;
 use crate::output::{OutputFormat, print};
 use crate::progress::count_bar;
 
-/// Shows progress on stderr, and prints each report on stdout as soon as it is complete.
+/// Shows progress on stderr, and prints each result on stdout as soon as it is complete.
 pub(super) struct Screen {
     format: OutputFormat,
     bar: RefCell<ProgressBar>,
@@ -28,48 +26,46 @@ impl Screen {
         }
     }
 
-    pub(super) fn clear(&self) {
+    /// Removes the progress bar, and returns the first error of printing, once.
+    pub(super) fn end(&self) -> anyhow::Result<()> {
         self.bar.borrow().finish_and_clear();
-    }
-
-    /// Returns the first error of printing, once.
-    pub(super) fn printed(&self) -> anyhow::Result<()> {
         self.printed.replace(Ok(()))
     }
 
-    fn text(&self, report: &RunReport) -> anyhow::Result<String> {
-        Ok(match self.format {
-            OutputFormat::Json => to_json_lines(std::slice::from_ref(report))?,
-            OutputFormat::Text => run_table(report) + "\n",
-        })
+    /// Prints text above the progress bar. Does nothing after the first error.
+    fn print(&self, text: impl FnOnce() -> anyhow::Result<String>) {
+        let mut printed = self.printed.borrow_mut();
+        if printed.is_ok() {
+            *printed = self.bar.borrow().suspend(|| text().and_then(print));
+        }
     }
 }
 
 impl ProgressSink for Screen {
-    fn begin(&self, phase: Phase) {
-        self.clear();
-        let what = match phase.workload {
-            Some(workload) => format!("YCSB {workload}, {}", phase.kind),
-            None => phase.kind.to_string(),
-        };
-        *self.bar.borrow_mut() = count_bar(what, phase.total);
+    fn begin(&self, title: &str, total: u64) {
+        self.bar.borrow().finish_and_clear();
+        *self.bar.borrow_mut() = count_bar(title, total);
     }
 
     fn advance(&self, done: u64) {
         self.bar.borrow().set_position(done);
     }
 
-    fn fault(&self, workload: WorkloadLetter, description: &str) {
-        self.bar
-            .borrow()
-            .suspend(|| say(format_args!("YCSB {workload}: {description}")));
+    fn fault(&self, description: &str) {
+        self.bar.borrow().suspend(|| say(description));
     }
 
-    fn finish(&self, report: &RunReport) {
-        self.clear();
-        let mut printed = self.printed.borrow_mut();
-        if printed.is_ok() {
-            *printed = self.text(report).and_then(print);
+    fn note(&self, text: &str) {
+        if self.format == OutputFormat::Text {
+            self.print(|| Ok(text.to_owned()));
+        }
+    }
+
+    fn row(&self, row: &Row) {
+        match (self.format, &row.json) {
+            (OutputFormat::Text, _) => self.print(|| Ok(row.text.clone())),
+            (OutputFormat::Json, Ok(json)) => self.print(|| Ok(format!("{json}\n"))),
+            (OutputFormat::Json, Err(error)) => self.print(|| anyhow::bail!("{error}")),
         }
     }
 }

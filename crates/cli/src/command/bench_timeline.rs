@@ -1,27 +1,22 @@
 //! `farleaf bench timeline`: measures a table while it grows, shrinks or moves.
 
-use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
 use farleaf::LayerKind;
-use farleaf_bench::runner::{FabricKind, PhaseKind};
+use farleaf_bench::runner::FabricKind;
 use farleaf_bench::timeline::{
-    self, CSV_NAME, Change, Interval, KeyOrder, SVG_NAME, TimelineConfig, TimelineReport,
-    TimelineSink, UnknownPattern,
+    self, CSV_NAME, Change, KeyOrder, SVG_NAME, TimelineConfig, TimelineReport, UnknownPattern,
 };
 use farleaf_chart::folder::Folder;
-use indicatif::ProgressBar;
-use serde::Serialize;
 
 use crate::arguments::{COMMIT, OutputArgument, RdmaArguments};
+use crate::command::bench_screen::Screen;
 use crate::failure::{BadArgument, Ending};
 use crate::log::say;
-use crate::output::{OutputFormat, print};
 use crate::private_files;
-use crate::progress::count_bar;
 use crate::table_options::{parse_epsilon, parse_fill, parse_slots};
 use farleaf_bench::quantity::{parse_count, parse_key, parse_positive_count, parse_size};
 
@@ -182,14 +177,12 @@ pub(super) fn run(rdma: &RdmaArguments, arguments: &TimelineArguments) -> anyhow
         None => None,
     };
     private_files::remove_at_signals().context("cannot install the signal handlers")?;
+    let screen = Screen::new(arguments.output.output);
     let mut reports = Vec::new();
     for config in &configs {
-        let screen = Screen::new(arguments.output.output, config.layer);
         let ran = timeline::run(config, &screen);
         screen.end()?;
-        let report = ran?;
-        screen.print_total(&report)?;
-        reports.push(report);
+        reports.push(ran?);
     }
     if let Some(folder) = folder {
         folder.replace(&timeline::files(&reports)?)?;
@@ -276,105 +269,5 @@ fn config(
         epsilon_keys: arguments.epsilon,
         seed: arguments.seed,
         commit: COMMIT.to_owned(),
-    }
-}
-
-/// Shows progress on stderr, and prints each interval on stdout as soon as it is over.
-struct Screen {
-    format: OutputFormat,
-    layer: LayerKind,
-    bar: RefCell<ProgressBar>,
-    /// Result of printing: the first error, if any.
-    printed: RefCell<anyhow::Result<()>>,
-}
-
-/// Interval as JSON.
-#[derive(Serialize)]
-struct IntervalLine<'a> {
-    kind: &'static str,
-    index: &'static str,
-    #[serde(flatten)]
-    interval: &'a Interval,
-}
-
-/// Total as JSON.
-#[derive(Serialize)]
-struct TotalLine<'a> {
-    kind: &'static str,
-    #[serde(flatten)]
-    report: &'a TimelineReport,
-}
-
-impl Screen {
-    fn new(format: OutputFormat, layer: LayerKind) -> Self {
-        Self {
-            format,
-            layer,
-            bar: RefCell::new(ProgressBar::hidden()),
-            printed: RefCell::new(Ok(())),
-        }
-    }
-
-    /// Returns the first error of printing.
-    fn end(&self) -> anyhow::Result<()> {
-        self.bar.borrow().finish_and_clear();
-        self.printed.replace(Ok(()))
-    }
-
-    fn print_total(&self, report: &TimelineReport) -> anyhow::Result<()> {
-        match self.format {
-            OutputFormat::Text => print(format!("\n{}", timeline::total_text(report))),
-            OutputFormat::Json => print_line(&TotalLine {
-                kind: "total",
-                report,
-            }),
-        }
-    }
-
-    fn print_interval(&self, interval: &Interval) -> anyhow::Result<()> {
-        match self.format {
-            OutputFormat::Text => print(timeline::interval_row(interval)),
-            OutputFormat::Json => print_line(&IntervalLine {
-                kind: "interval",
-                index: self.layer.name(),
-                interval,
-            }),
-        }
-    }
-
-    /// Prints above the progress bar. Does nothing after the first error.
-    fn print(&self, what: impl FnOnce() -> anyhow::Result<()>) {
-        let mut printed = self.printed.borrow_mut();
-        if printed.is_ok() {
-            *printed = self.bar.borrow().suspend(what);
-        }
-    }
-}
-
-fn print_line(object: &impl Serialize) -> anyhow::Result<()> {
-    print(serde_json::to_string(object)? + "\n")
-}
-
-impl TimelineSink for Screen {
-    fn begin(&self, kind: PhaseKind, total: u64) {
-        self.bar.borrow().finish_and_clear();
-        *self.bar.borrow_mut() = count_bar(kind.to_string(), total);
-        if kind == PhaseKind::Running && self.format == OutputFormat::Text {
-            self.print(|| print(timeline::interval_header()));
-        }
-    }
-
-    fn advance(&self, done: u64) {
-        self.bar.borrow().set_position(done);
-    }
-
-    fn interval(&self, interval: &Interval) {
-        self.print(|| self.print_interval(interval));
-    }
-
-    fn fault(&self, description: &str) {
-        self.bar
-            .borrow()
-            .suspend(|| say(format_args!("{}: {description}", self.layer)));
     }
 }

@@ -9,7 +9,7 @@ use farleaf_cluster::ClusterError;
 use farleaf_cluster::coordinator::{Bound, Coordinator as _, CoordinatorAddress};
 use farleaf_cluster::view::View;
 
-use super::patient::{PATIENCE_DEFAULT_S, Patient, ask_patiently};
+use super::coordinator_retry::{PATIENCE_DEFAULT_S, RetryingCoordinator, ask_with_retries};
 use super::string_table::StringTable;
 use crate::arguments::PoolArguments;
 use crate::failure::BadArgument;
@@ -50,7 +50,7 @@ const OPTION: &str = "--cluster";
 /// later the client retries by itself.
 pub(super) fn open_cluster(pool: &PoolArguments, address: &str) -> anyhow::Result<Opened> {
     let patience = Duration::from_secs(PATIENCE_DEFAULT_S.into());
-    open(pool, address, (patience, Duration::ZERO))
+    open(pool, address, patience, Duration::ZERO)
 }
 
 /// Opens the cluster. Each time the coordinator cannot be reached, now or later, waits for it for
@@ -60,21 +60,22 @@ pub(super) fn open_patiently(
     address: &str,
     patience: Duration,
 ) -> anyhow::Result<Opened> {
-    open(pool, address, (patience, patience))
+    open(pool, address, patience, patience)
 }
 
 fn open(
     pool: &PoolArguments,
     address: &str,
-    (first, later): (Duration, Duration),
+    first: Duration,
+    later: Duration,
 ) -> anyhow::Result<Opened> {
     let of = parse_address(OPTION, address)?;
     let options = client_options(pool)?;
     let is_away = |error: &_| matches!(error, OpenError::Unreachable { .. });
-    let opened = ask_patiently(address, first, is_away, || open_coordinator(&of, &options));
+    let opened = ask_with_retries(address, first, is_away, || open_coordinator(&of, &options));
     let coordinator = opened.map_err(|error| not_opened(OPTION, error))?;
     Ok(Opened {
-        cluster: Cluster::new(Patient::shared(coordinator, later), options),
+        cluster: Cluster::new(RetryingCoordinator::shared(coordinator, later), options),
         address: address.to_owned(),
     })
 }
@@ -87,7 +88,7 @@ impl Opened {
     pub(super) fn open_table(&self, name: &str) -> anyhow::Result<StringTable> {
         let opened = self.cluster.open_table(name);
         Ok(StringTable::Persistent {
-            table: opened.map_err(|error| self.told(error))?,
+            table: opened.map_err(|error| self.explain(error))?,
             address: self.address.clone(),
         })
     }
@@ -95,21 +96,21 @@ impl Opened {
     /// Returns all current records of the coordinator. Takes one round trip.
     pub(super) fn view(&self) -> anyhow::Result<View> {
         let snapshot = self.coordinator().range("");
-        let snapshot = snapshot.map_err(|error| self.told(ClusterError::from(error)))?;
+        let snapshot = snapshot.map_err(|error| self.explain(ClusterError::from(error)))?;
         let view = View::of(snapshot.revision, &snapshot.entries);
         if view.cluster.is_none() && view.damaged.is_empty() {
-            return Err(self.told(ClusterError::NoCluster));
+            return Err(self.explain(ClusterError::NoCluster));
         }
         Ok(view)
     }
 
-    pub(super) fn told(&self, error: impl Into<ClientError>) -> anyhow::Error {
-        told(error.into(), &self.address)
+    pub(super) fn explain(&self, error: impl Into<ClientError>) -> anyhow::Error {
+        explain(error.into(), &self.address)
     }
 }
 
 /// Converts an error of the client into a message for the user.
-pub(super) fn told(error: ClientError, address: &str) -> anyhow::Error {
+pub(super) fn explain(error: ClientError, address: &str) -> anyhow::Error {
     match error {
         ClientError::Cluster(ClusterError::NoTable(name)) | ClientError::TableGone { name } => {
             anyhow::anyhow!(

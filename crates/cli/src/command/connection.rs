@@ -2,7 +2,7 @@
 
 use farleaf::{ConnectOptions, OperationKind, PartitionedPool, Pool, TlsClient};
 
-use super::cluster_way::open_cluster;
+use super::cluster_client::open_cluster;
 use super::target::{AnyTable, Sessions};
 use crate::arguments::PoolArguments;
 use crate::failure::BadArgument;

@@ -22,39 +22,39 @@ const REST: Duration = Duration::from_millis(200);
 
 /// Retries until there is a reply, a permanent error, or a timeout; then returns the last error.
 /// Prints once what it waits for.
-pub(super) fn ask_patiently<T, E: Display>(
+pub(super) fn ask_with_retries<T, E: Display>(
     name: &str,
     patience: Duration,
     is_away: impl Fn(&E) -> bool,
     ask: impl Fn() -> Result<T, E>,
 ) -> Result<T, E> {
     let since = Instant::now();
-    let mut is_told = false;
+    let mut is_reported = false;
     loop {
         match ask() {
             Err(error) if is_away(&error) && since.elapsed() < patience => {
-                if !is_told {
+                if !is_reported {
                     say(format_args!(
                         "waiting up to {} s for the coordinator {name}: {error}",
                         patience.as_secs()
                     ));
-                    is_told = true;
+                    is_reported = true;
                 }
                 thread::sleep(REST);
             }
-            done => return done,
+            result => return result,
         }
     }
 }
 
 /// Coordinator that retries requests that could not be sent. Changes that may already have taken
 /// effect are not retried (CONTROL-5); the error says so.
-pub(super) struct Patient {
+pub(super) struct RetryingCoordinator {
     inner: SharedCoordinator,
     patience: Duration,
 }
 
-impl Patient {
+impl RetryingCoordinator {
     /// Wraps a coordinator and keeps its name.
     pub(super) fn shared(inner: SharedCoordinator, patience: Duration) -> SharedCoordinator {
         let name = inner.name().to_owned();
@@ -66,13 +66,13 @@ impl Patient {
         ask: impl Fn(&SharedCoordinator) -> Result<T, CoordinatorError>,
     ) -> Result<T, CoordinatorError> {
         let is_away = |error: &_| matches!(error, CoordinatorError::Unavailable { .. });
-        ask_patiently(self.inner.name(), self.patience, is_away, || {
+        ask_with_retries(self.inner.name(), self.patience, is_away, || {
             ask(&self.inner)
         })
     }
 }
 
-impl Coordinator for Patient {
+impl Coordinator for RetryingCoordinator {
     fn range(&self, prefix: &str) -> Result<Snapshot, CoordinatorError> {
         self.ask(|inner| inner.range(prefix))
     }
@@ -111,12 +111,12 @@ mod tests {
     /// Promise: a request to an unavailable coordinator is retried until it replies, and no longer
     /// than the timeout. An error of another kind is returned at once.
     #[test]
-    fn who_is_away_is_asked_again() {
+    fn unavailable_coordinators_are_asked_again() {
         let count = Cell::new(0);
-        let asked = |answers_at: u32, patience_ms, error: &'static str| {
+        let ask = |answers_at: u32, patience_ms, error: &'static str| {
             count.set(0);
             let patience = Duration::from_millis(patience_ms);
-            ask_patiently(
+            ask_with_retries(
                 "c",
                 patience,
                 |error| *error == "away",
@@ -129,11 +129,11 @@ mod tests {
                 },
             )
         };
-        assert_eq!(asked(3, 60_000, "away"), Ok(3));
-        assert_eq!(asked(u32::MAX, 300, "away"), Err("away"));
+        assert_eq!(ask(3, 60_000, "away"), Ok(3));
+        assert_eq!(ask(u32::MAX, 300, "away"), Err("away"));
         assert!((2..=3).contains(&count.get()), "{}", count.get());
-        assert_eq!(asked(3, 60_000, "no"), Err("no"));
+        assert_eq!(ask(3, 60_000, "no"), Err("no"));
         assert_eq!(count.get(), 1);
-        assert_eq!(asked(3, 0, "away"), Err("away"));
+        assert_eq!(ask(3, 0, "away"), Err("away"));
     }
 }

@@ -4,13 +4,10 @@ use std::ffi::OsString;
 
 use clap::Args;
 
-use super::get::tell_absent;
 use super::put::previous_text;
-use super::string_table::StringTable;
-use super::target::{AnyTable, WordTable, refuse_for_words, words_of};
+use super::table_handle::TableHandle;
 use crate::arguments::{PoolArguments, TableArgument};
 use crate::cluster_options::DurabilityArgument;
-use crate::command::connection::{log_costs, open_table};
 use crate::failure::{BadArgument, Ending};
 use crate::log::say;
 use crate::output::print;
@@ -45,64 +42,36 @@ pub(crate) struct DelArguments {
 
 /// Removes the keys one by one and prints their values. Absent keys are reported on stderr.
 pub(crate) fn run(pool: &PoolArguments, arguments: &DelArguments) -> anyhow::Result<Ending> {
-    let (sessions, table) = open_table(pool, &arguments.table.table)?;
+    let prefix_option = arguments.prefix.as_ref().map(|_| "--prefix");
+    let table = TableHandle::open(pool, &arguments.table, arguments.encoding, prefix_option)?;
     let table = table.with_durability(arguments.durability);
-    let ending = match (&table, &arguments.prefix) {
-        (AnyTable::Words(table), _) => delete_words(table, arguments)?,
-        (AnyTable::Bytes(table), Some(prefix)) => {
-            let prefix = arguments.encoding.read_prefix(prefix)?;
-            delete_prefix(table, arguments.encoding, &prefix)?
-        }
-        (AnyTable::Bytes(table), None) => delete_bytes(table, arguments)?,
+    let ending = match &arguments.prefix {
+        Some(prefix) => delete_prefix(&table, &arguments.encoding.read_prefix(prefix)?)?,
+        None => delete_keys(&table, &arguments.keys)?,
     };
-    log_costs(sessions.as_ref());
+    table.log_costs();
     Ok(ending)
 }
 
-fn delete_words(table: &WordTable, arguments: &DelArguments) -> anyhow::Result<Ending> {
-    let prefix = arguments.prefix.as_ref().map(|_| "--prefix");
-    refuse_for_words(table, [arguments.encoding.given(), prefix])?;
+fn delete_keys(table: &TableHandle, keys: &[OsString]) -> anyhow::Result<Ending> {
     let mut ending = Ending::Done;
-    for key in words_of(table, "key", &arguments.keys)? {
+    for key in table.read_keys(keys)? {
         // Printed at once, because it is done, even if the next one fails.
-        if let Some(previous) = table.delete(key)? {
-            print(format_args!("deleted {key} (previous value {previous})\n"))?;
-        } else {
-            ending = Ending::Lacking;
-            say(format_args!(
-                "key {key} is absent from table '{}'",
-                table.name()
-            ));
-        }
-    }
-    Ok(ending)
-}
-
-fn delete_bytes(table: &StringTable, arguments: &DelArguments) -> anyhow::Result<Ending> {
-    let encoding = arguments.encoding;
-    let keys = arguments.keys.iter().map(|key| encoding.read_key(key));
-    let keys = keys.collect::<Result<Vec<_>, _>>()?;
-    let mut ending = Ending::Done;
-    for key in keys {
         if let Some(previous) = table.take(&key)? {
             print(format_args!(
                 "deleted {} (previous {})\n",
-                encoding.show(&key),
-                previous_text(encoding, &previous)
+                table.show(&key),
+                previous_text(table, &previous)
             ))?;
         } else {
             ending = Ending::Lacking;
-            tell_absent(table, encoding, &key);
+            table.report_absent(&key);
         }
     }
     Ok(ending)
 }
 
-fn delete_prefix(
-    table: &StringTable,
-    encoding: EncodingArguments,
-    prefix: &[u8],
-) -> anyhow::Result<Ending> {
+fn delete_prefix(table: &TableHandle, prefix: &[u8]) -> anyhow::Result<Ending> {
     let name = table.name();
     if prefix.is_empty() {
         // An unset variable in `--prefix "$PREFIX"` must not empty a table.
@@ -112,7 +81,7 @@ fn delete_prefix(
         );
         return Err(BadArgument(message).into());
     }
-    let shown = encoding.show(prefix);
+    let shown = table.show(prefix);
     match table.delete_prefix(prefix)? {
         0 => {
             say(format_args!("no key of table '{name}' begins with {shown}"));

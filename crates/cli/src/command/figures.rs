@@ -15,7 +15,7 @@ use farleaf_sim::figures::write::{Folder, WRITER, write};
 use farleaf_sim::nic::profile::load_profile;
 
 use crate::command::figures_talos::{self, TalosArguments};
-use crate::command::sim_network::{told_of, warn_if_far};
+use crate::command::sim_network::{profile_text, warn_if_far};
 use crate::command::sim_seeds::parse_threads;
 use crate::failure::{BadArgument, Ending};
 use crate::output::print;
@@ -123,13 +123,13 @@ fn draw(arguments: &RunArguments, paper: &Paper) -> anyhow::Result<Ending> {
             BadArgument(format!("{origin}: key profile: {error}"))
         })?,
     };
-    let size = if arguments.quick {
+    let (size_name, size) = if arguments.quick {
         ("quick", experiments.size.quick)
     } else {
         ("full", experiments.size.full)
     };
-    let suite =
-        Suite::new(experiments, size, profile).map_err(|error| BadArgument(error.to_string()))?;
+    let suite = Suite::new(experiments, size_name, size, profile)
+        .map_err(|error| BadArgument(error.to_string()))?;
     let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
     let threads = arguments.threads;
     let thread_count = threads.map_or(processors, |threads| threads as usize);
@@ -137,16 +137,16 @@ fn draw(arguments: &RunArguments, paper: &Paper) -> anyhow::Result<Ending> {
     let output = arguments.to.as_deref();
     let output = output.unwrap_or(Path::new(paper.folder));
     let folder = Folder::claim(WRITER, output, &suite.file_names())?;
-    let begun = Instant::now();
+    let started_at = Instant::now();
     let bar = count_bar("operations", suite.unit_count());
-    let measured = suite.measure(thread_count, &|done| bar.inc(done))?;
+    let measured = suite.measure(thread_count, &|done_count| bar.inc(done_count))?;
     bar.finish_and_clear();
     let page = write(&suite, &measured, &folder)?;
     print(format!(
         "{} experiments, modelled on {}, in {:.0} s\nThe network: {}\n{}\n",
         count(measured.point_count() as u64),
-        told_of(suite.profile()),
-        begun.elapsed().as_secs_f64(),
+        profile_text(suite.profile()),
+        started_at.elapsed().as_secs_f64(),
         measured.self_check().summary(),
         page.display()
     ))?;

@@ -1,22 +1,20 @@
 //! `farleaf figures talos`: real runs of two servers that replicate regions to each other.
 
-use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::Context;
 use clap::Args;
+use farleaf_bench::replication::ReplicationConfig;
 use farleaf_bench::replication::figures::{self, FigureSize, PAGE_NAME, Suite};
-use farleaf_bench::replication::{ReplicationConfig, ReplicationSink};
 use farleaf_chart::folder::Folder;
-use indicatif::ProgressBar;
 
 use crate::arguments::COMMIT;
+use crate::command::bench_screen::Screen;
 use crate::command::figures::renamed_to;
 use crate::failure::{BadArgument, Ending};
-use crate::output::print;
+use crate::output::{OutputFormat, print};
 use crate::private_files;
-use crate::progress::count_bar;
 use crate::scratch::Scratch;
 use farleaf_bench::quantity::{count, parse_positive_count};
 
@@ -76,17 +74,17 @@ pub(super) fn run(arguments: &TalosArguments) -> anyhow::Result<Ending> {
     private_files::remove_at_signals().context("cannot install the signal handlers")?;
     let scratch = Scratch::in_directory(&directory)?;
     let suite = suite.in_directory(scratch.path().to_owned());
-    let begun = Instant::now();
-    let screen = Screen(RefCell::new(ProgressBar::hidden()));
+    let started_at = Instant::now();
+    let screen = Screen::new(OutputFormat::Text);
     let measured = suite.measure(&screen);
-    screen.0.borrow().finish_and_clear();
+    screen.end()?;
     let rows = measured?;
     scratch.remove()?;
     folder.replace(&figures::files(&suite, &rows)?)?;
     print(format!(
         "{} phases, real runs, in {:.0} s\n{}\n",
         count(rows.len() as u64),
-        begun.elapsed().as_secs_f64(),
+        started_at.elapsed().as_secs_f64(),
         folder.file(PAGE_NAME).display()
     ))?;
     Ok(Ending::Done)
@@ -111,19 +109,5 @@ fn size(arguments: &TalosArguments) -> FigureSize {
     FigureSize {
         name: "a size of its own",
         ..changed
-    }
-}
-
-/// Shows progress on stderr.
-struct Screen(RefCell<ProgressBar>);
-
-impl ReplicationSink for Screen {
-    fn begin(&self, what: &str, total: u64) {
-        self.0.borrow().finish_and_clear();
-        *self.0.borrow_mut() = count_bar(what, total);
-    }
-
-    fn advance(&self, done: u64) {
-        self.0.borrow().set_position(done);
     }
 }

@@ -3,15 +3,11 @@
 use std::ffi::OsString;
 
 use clap::Args;
-use serde::Serialize;
 
-use super::string_table::StringTable;
-use super::target::{AnyTable, WordTable, refuse_for_words, words_of};
+use super::table_handle::TableHandle;
 use crate::arguments::{OutputArgument, PoolArguments, TableArgument};
-use crate::command::connection::{log_costs, open_table};
 use crate::failure::{BadArgument, Ending};
-use crate::log::say;
-use crate::output::{Lines, OutputFormat, print_raw};
+use crate::output::{Lines, OutputFormat};
 use crate::strings::{EncodingArguments, ShownRecord, ShownValue};
 
 /// Keys to look up.
@@ -35,13 +31,6 @@ pub(crate) struct GetArguments {
     output: OutputArgument,
 }
 
-/// Key and value as JSON; the value is `null` if the key is absent.
-#[derive(Serialize)]
-struct Found {
-    key: u64,
-    value: Option<u64>,
-}
-
 /// Prints keys and values in the requested order. Absent keys are reported on stderr, so that
 /// stdout has records only.
 pub(crate) fn run(pool: &PoolArguments, arguments: &GetArguments) -> anyhow::Result<Ending> {
@@ -49,59 +38,10 @@ pub(crate) fn run(pool: &PoolArguments, arguments: &GetArguments) -> anyhow::Res
         let message = "--raw needs exactly one key: raw values have no separators; name one key";
         return Err(BadArgument(message.to_owned()).into());
     }
-    let (sessions, table) = open_table(pool, &arguments.table.table)?;
-    let ending = match &table {
-        AnyTable::Words(table) => get_words(table, arguments)?,
-        AnyTable::Bytes(table) if arguments.raw => get_raw(table, arguments)?,
-        AnyTable::Bytes(table) => get_bytes(table, arguments)?,
-    };
-    log_costs(sessions.as_ref());
-    Ok(ending)
-}
-
-fn get_words(table: &WordTable, arguments: &GetArguments) -> anyhow::Result<Ending> {
     let raw = arguments.raw.then_some("--raw");
-    refuse_for_words(table, [arguments.encoding.given(), raw])?;
-    let keys = words_of(table, "key", &arguments.keys)?;
-    let values = match keys[..] {
-        [key] => vec![table.get(key)?],
-        _ => table.multi_get(&keys)?,
-    };
-    let format = arguments.output.output;
-    let mut lines = Lines::new(format);
-    let mut ending = Ending::Done;
-    for (key, value) in keys.into_iter().zip(values) {
-        let object = Found { key, value };
-        ending = if value.is_some() {
-            ending
-        } else {
-            Ending::Lacking
-        };
-        match (format, value) {
-            (OutputFormat::Json, _) => lines.line("", &object)?,
-            (OutputFormat::Text, Some(value)) => {
-                lines.line(format_args!("{key}\t{value}"), &object)?;
-            }
-            (OutputFormat::Text, None) => {
-                say(format_args!(
-                    "key {key} is absent from table '{}'",
-                    table.name()
-                ));
-            }
-        }
-    }
-    lines.finish()?;
-    Ok(ending)
-}
-
-fn get_bytes(table: &StringTable, arguments: &GetArguments) -> anyhow::Result<Ending> {
-    let encoding = arguments.encoding;
-    let keys = arguments.keys.iter().map(|key| encoding.read_key(key));
-    let keys = keys.collect::<Result<Vec<_>, _>>()?;
-    let values = match &keys[..] {
-        [key] => vec![table.get(key)?],
-        _ => table.multi_get(&keys)?,
-    };
+    let table = TableHandle::open(pool, &arguments.table, arguments.encoding, raw)?;
+    let keys = table.read_keys(&arguments.keys)?;
+    let values = table.get(&keys)?;
     let format = arguments.output.output;
     let mut lines = Lines::new(format);
     let mut ending = Ending::Done;
@@ -109,39 +49,21 @@ fn get_bytes(table: &StringTable, arguments: &GetArguments) -> anyhow::Result<En
         if value.is_none() {
             ending = Ending::Lacking;
         }
-        let shown = ShownRecord {
-            encoding,
-            key,
-            value: value
-                .as_deref()
-                .map_or(ShownValue::Absent, ShownValue::Present),
-        };
-        if value.is_none() && format == OutputFormat::Text {
-            tell_absent(table, encoding, key);
-        } else {
-            lines.line(shown, &shown)?;
+        match value {
+            None if arguments.raw || format == OutputFormat::Text => table.report_absent(key),
+            Some(value) if arguments.raw => lines.raw(value)?,
+            _ => {
+                let value = value.as_deref();
+                let record = ShownRecord {
+                    notation: table.notation(),
+                    key,
+                    value: value.map_or(ShownValue::Absent, ShownValue::Present),
+                };
+                lines.line(record, &record)?;
+            }
         }
     }
     lines.finish()?;
+    table.log_costs();
     Ok(ending)
-}
-
-fn get_raw(table: &StringTable, arguments: &GetArguments) -> anyhow::Result<Ending> {
-    let encoding = arguments.encoding;
-    let key = encoding.read_key(&arguments.keys[0])?;
-    let Some(value) = table.get(&key)? else {
-        tell_absent(table, encoding, &key);
-        return Ok(Ending::Lacking);
-    };
-    print_raw(&value)?;
-    Ok(Ending::Done)
-}
-
-/// Reports on stderr that a key is absent.
-pub(super) fn tell_absent(table: &StringTable, encoding: EncodingArguments, key: &[u8]) {
-    say(format_args!(
-        "key {} is absent from table '{}'",
-        encoding.show(key),
-        table.name()
-    ));
 }

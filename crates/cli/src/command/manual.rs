@@ -6,7 +6,7 @@ use anyhow::Context;
 use clap::Args;
 use clap_complete::Shell;
 
-use crate::arguments::{definition, definition_for_manual};
+use crate::arguments::{definition_for_completions, definition_for_manual};
 use crate::failure::Ending;
 use crate::output::{print, print_raw};
 
@@ -32,7 +32,8 @@ pub(crate) struct ManArguments {
 /// Stdout is closed.
 pub(crate) fn print_completions(arguments: &CompletionsArguments) -> anyhow::Result<Ending> {
     let mut script = Vec::new();
-    clap_complete::generate(arguments.shell, &mut definition(), "farleaf", &mut script);
+    let mut definition = definition_for_completions();
+    clap_complete::generate(arguments.shell, &mut definition, "farleaf", &mut script);
     print_raw(&script)?;
     Ok(Ending::Done)
 }
@@ -57,7 +58,7 @@ pub(crate) fn write_pages(arguments: &ManArguments) -> anyhow::Result<Ending> {
 mod tests {
     use std::fmt::Write as _;
 
-    use super::*;
+    use crate::arguments::definition;
 
     const PAGE: &str = "docs/reference/command-line.md";
     const INTRODUCTION: &str = "\

@@ -61,16 +61,18 @@ pub(crate) fn run(pool: &PoolArguments, arguments: &NodesArguments) -> anyhow::R
         NodesCommand::List { output } => list(&opened, output.output)?,
         NodesCommand::Drain { number } => set(
             &opened,
-            (*number, NodeState::Draining),
+            *number,
+            NodeState::Draining,
             "is draining; `farleaf nodes list` shows when it has left",
         )?,
         NodesCommand::Keep { number } => {
-            set(&opened, (*number, NodeState::Active), "is in use")?;
+            set(&opened, *number, NodeState::Active, "is in use")?;
         }
         NodesCommand::GiveUp { number } => {
             set(
                 &opened,
-                (*number, NodeState::Lost),
+                *number,
+                NodeState::Lost,
                 "is lost, with all data on it",
             )?;
         }
@@ -78,7 +80,7 @@ pub(crate) fn run(pool: &PoolArguments, arguments: &NodesArguments) -> anyhow::R
     Ok(Ending::Done)
 }
 
-fn set(pool: &Pool, (number, state): (u8, NodeState), what: &str) -> anyhow::Result<()> {
+fn set(pool: &Pool, number: u8, state: NodeState, what: &str) -> anyhow::Result<()> {
     pool.set_node_state(number, state)?;
     print(format_args!("node {number} {what}\n"))
 }
@@ -140,12 +142,12 @@ mod tests {
             size_bytes: 64 << 20,
             used_bytes,
         };
-        let said = text(&[
+        let shown_text = text(&[
             node(0, NodeState::Active, Some(0)),
             node(1, NodeState::Active, None),
             node(2, NodeState::Lost, None),
         ]);
-        let rows: Vec<Vec<&str>> = said
+        let rows: Vec<Vec<&str>> = shown_text
             .lines()
             .map(|line| line.split_whitespace().skip(2).collect())
             .collect();
@@ -154,7 +156,7 @@ mod tests {
             &["active", "64", "MiB", "unreachable"],
             &["lost", "64", "MiB"],
         ] {
-            assert!(rows.iter().any(|it| it == row), "{row:?}: {said}");
+            assert!(rows.iter().any(|it| it == row), "{row:?}: {shown_text}");
         }
     }
 }

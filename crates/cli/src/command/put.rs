@@ -1,7 +1,6 @@
 //! `farleaf put`: sets the value of a key.
 
 use std::ffi::OsString;
-use std::fmt::Display;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -10,10 +9,9 @@ use anyhow::Context;
 use clap::Args;
 use farleaf::key::VALUE_SIZE_BYTES_MAX;
 
-use super::target::{AnyTable, refuse_for_words, words_of};
+use super::table_handle::TableHandle;
 use crate::arguments::{PoolArguments, TableArgument};
 use crate::cluster_options::DurabilityArgument;
-use crate::command::connection::{log_costs, open_table};
 use crate::failure::{BadArgument, Ending};
 use crate::output::print;
 use crate::records::Source;
@@ -51,7 +49,6 @@ pub(crate) struct PutArguments {
 
 /// Sets the value and prints the previous one.
 pub(crate) fn run(pool: &PoolArguments, arguments: &PutArguments) -> anyhow::Result<Ending> {
-    let (sessions, table) = open_table(pool, &arguments.table.table)?;
     let PutArguments {
         key,
         value,
@@ -59,42 +56,32 @@ pub(crate) fn run(pool: &PoolArguments, arguments: &PutArguments) -> anyhow::Res
         encoding,
         ..
     } = arguments;
-    match table.with_durability(arguments.durability) {
-        AnyTable::Words(table) => {
-            let file = value_file.as_ref().map(|_| "--value-file");
-            refuse_for_words(&table, [encoding.given(), file])?;
-            let key = words_of(&table, "key", [key])?[0];
-            let value = words_of(&table, "value", value)?[0];
-            let previous = table.put(key, value)?;
-            tell(key, previous.map(|previous| format!("value {previous}")))?;
+    let file_option = value_file.as_ref().map(|_| "--value-file");
+    let table = TableHandle::open(pool, &arguments.table, *encoding, file_option)?;
+    let table = table.with_durability(arguments.durability);
+    let key = table.read_key(key)?;
+    let value = match (value, value_file) {
+        (Some(value), _) => table.read_value(value)?,
+        (None, Some(path)) => value_of(path)?,
+        (None, None) => unreachable!("one of them is required"),
+    };
+    let previous = table.replace(&key, &value)?;
+    let key = table.show(&key);
+    match previous {
+        Some(previous) => {
+            let previous = previous_text(&table, &previous);
+            print(format_args!("updated {key} (previous {previous})\n"))?;
         }
-        AnyTable::Bytes(table) => {
-            let key = encoding.read_key(key)?;
-            let value = match (value, value_file) {
-                (Some(value), _) => encoding.read("value", value)?,
-                (None, Some(path)) => value_of(path)?,
-                (None, None) => unreachable!("one of them is required"),
-            };
-            let previous = table.replace(&key, &value)?;
-            let previous = previous.map(|previous| previous_text(*encoding, &previous));
-            tell(encoding.show(&key), previous)?;
-        }
+        None => print(format_args!("inserted {key}\n"))?,
     }
-    log_costs(sessions.as_ref());
+    table.log_costs();
     Ok(Ending::Done)
 }
 
-fn tell(key: impl Display, previous: Option<String>) -> anyhow::Result<()> {
-    match previous {
-        Some(previous) => print(format_args!("updated {key} (previous {previous})\n")),
-        None => print(format_args!("inserted {key}\n")),
-    }
-}
-
 /// Describes a value that was replaced or removed.
-pub(super) fn previous_text(encoding: EncodingArguments, previous: &[u8]) -> String {
+pub(super) fn previous_text(table: &TableHandle, previous: &[u8]) -> String {
     match previous.len() {
-        0..=SHOWN_SIZE_BYTES_MAX => format!("value {}", encoding.show(previous)),
+        0..=SHOWN_SIZE_BYTES_MAX => format!("value {}", table.show(previous)),
         size_bytes => format!("value of {} bytes", count(size_bytes as u64)),
     }
 }

@@ -16,10 +16,10 @@ use farleaf_lsm::follow::IndexKind;
 use farleaf_lsm::memtable::Memtable;
 use farleaf_server::{PreparedServer, RegionServer, ServerError, ServerOptions};
 
-use super::cluster_way::parse_address;
+use super::cluster_client::parse_address;
 use super::region_compare::{self, CompareArguments};
 use super::region_coordinator::{
-    Asked, Elsewhere, OPTION, Own, check_init, no_cluster, refuse_empty,
+    CoordinatorReply, Elsewhere, OPTION, Own, check_init, no_cluster, refuse_empty,
 };
 use super::serve::{allow_descriptors, parse_listen};
 use crate::arguments::{PoolArguments, secret_of};
@@ -261,7 +261,7 @@ fn serve(pool: &PoolArguments, arguments: &ServeArguments) -> anyhow::Result<End
         server.number(),
         server.cluster(),
     );
-    let failure = wait_end(&server, &stopped, (ready, joining_time_max(&options.terms)));
+    let failure = wait_end(&server, &stopped, ready, joining_time_max(&options.terms));
     server.stop();
     if let Some(error) = failure {
         return Err(refused(error, &address, &arguments.data));
@@ -284,7 +284,8 @@ fn joining_time_max(terms: &LeaseTerms) -> Duration {
 fn wait_end(
     server: &RegionServer,
     stopped: &Receiver<()>,
-    (ready, joining_time_max): (String, Duration),
+    ready: String,
+    joining_time_max: Duration,
 ) -> Option<ServerError> {
     const LOOK_INTERVAL: Duration = Duration::from_millis(200);
     const JOINING_LOOK_INTERVAL: Duration = Duration::from_millis(5);
@@ -365,17 +366,17 @@ impl ServeArguments {
         options: &ServerOptions,
         stopped: &Receiver<()>,
     ) -> anyhow::Result<Option<(RegionServer, SharedCoordinator)>> {
-        let told = |error| refused(error, address, &self.data);
+        let explained = |error| refused(error, address, &self.data);
         if let CoordinatorAddress::Directory(path) = address {
-            refuse_empty((path, &self.data), (options, self.init), told)?;
-            let prepared = PreparedServer::new(options).map_err(told)?;
-            let own = Own::open((address, path), (&prepared, &self.data), self.init)?;
+            refuse_empty(path, &self.data, options, self.init, explained)?;
+            let prepared = PreparedServer::new(options).map_err(explained)?;
+            let own = Own::open(address, path, &prepared, &self.data, self.init)?;
             let server = prepared.start(own.coordinator.clone());
             let server = server.map_err(|error| match own.founded {
-                Some(cluster) => told(error).context(format!(
+                Some(cluster) => explained(error).context(format!(
                     "{cluster} was created in {address} and is kept for the next start"
                 )),
-                None => told(error),
+                None => explained(error),
             })?;
             return Ok(Some((server, own.coordinator)));
         }
@@ -387,14 +388,16 @@ impl ServeArguments {
             },
         };
         // Before a directory is created, so that a wrong address or secret is reported first.
-        let asked = match elsewhere.ask_twice()? {
-            Asked::NotYet(why) if self.coordinator_patience == Some(0) => return Err(why),
-            asked => asked,
+        let reply = match elsewhere.ask_twice()? {
+            CoordinatorReply::NotYet(why) if self.coordinator_patience == Some(0) => {
+                return Err(why);
+            }
+            reply => reply,
         };
-        let prepared = PreparedServer::new(options).map_err(told)?;
-        let coordinator = match asked {
-            Asked::There(coordinator) => coordinator,
-            Asked::NotYet(why) => {
+        let prepared = PreparedServer::new(options).map_err(explained)?;
+        let coordinator = match reply {
+            CoordinatorReply::There(coordinator) => coordinator,
+            CoordinatorReply::NotYet(why) => {
                 let patience = self.coordinator_patience;
                 let patience = patience.map(|it| Duration::from_secs(it.into()));
                 match elsewhere.wait(why, patience, stopped)? {
@@ -403,7 +406,7 @@ impl ServeArguments {
                 }
             }
         };
-        let server = prepared.start(coordinator.clone()).map_err(told)?;
+        let server = prepared.start(coordinator.clone()).map_err(explained)?;
         Ok(Some((server, coordinator)))
     }
 }

@@ -110,11 +110,14 @@ pub(super) fn run(arguments: &CompareArguments) -> anyhow::Result<Ending> {
         IndexName::Built => IndexKind::Built,
     };
     let mut regions: BTreeMap<RegionId, Vec<ReplicaDirectory>> = BTreeMap::new();
-    let mut given = BTreeMap::new();
+    let mut first_by_path = BTreeMap::new();
     for directory in &arguments.directories {
         // A missing directory is reported below.
         let path = directory.canonicalize();
-        if let Some(before) = path.ok().and_then(|path| given.insert(path, directory)) {
+        if let Some(before) = path
+            .ok()
+            .and_then(|path| first_by_path.insert(path, directory))
+        {
             anyhow::bail!(
                 "{} and {} are the same directory: give the data directories of different servers",
                 before.display(),

@@ -15,7 +15,7 @@ use farleaf_cluster::{ClusterError, admin};
 use farleaf_lsm::storage::private;
 use farleaf_server::{PreparedServer, ServerError, ServerOptions};
 
-use super::cluster_way::not_opened;
+use super::cluster_client::not_opened;
 use crate::failure::BadArgument;
 
 /// Option with the address of the coordinator.
@@ -41,7 +41,7 @@ pub(super) struct Elsewhere {
 }
 
 /// Result of an attempt to connect to the coordinator.
-pub(super) enum Asked {
+pub(super) enum CoordinatorReply {
     There(SharedCoordinator),
     /// The coordinator cannot be reached now, with the reason; a later attempt may succeed.
     NotYet(anyhow::Error),
@@ -52,16 +52,18 @@ impl Elsewhere {
     ///
     /// # Errors
     /// The error is permanent: a wrong secret, another version, or no cluster.
-    pub(super) fn ask(&self) -> anyhow::Result<Asked> {
+    pub(super) fn ask(&self) -> anyhow::Result<CoordinatorReply> {
         let coordinator = match open_coordinator(&self.address, &self.options) {
             Ok(coordinator) => coordinator,
-            Err(error @ OpenError::Unreachable { .. }) => return Ok(Asked::NotYet(error.into())),
+            Err(error @ OpenError::Unreachable { .. }) => {
+                return Ok(CoordinatorReply::NotYet(error.into()));
+            }
             Err(error) => return Err(not_opened(OPTION, error)),
         };
         match admin::cluster_id(&coordinator) {
-            Ok(_) => Ok(Asked::There(coordinator)),
+            Ok(_) => Ok(CoordinatorReply::There(coordinator)),
             Err(ClusterError::Coordinator(error @ CoordinatorError::Unavailable { .. })) => {
-                Ok(Asked::NotYet(error.into()))
+                Ok(CoordinatorReply::NotYet(error.into()))
             }
             Err(ClusterError::NoCluster) => Err(no_cluster(&self.address)),
             Err(error) => Err(anyhow::Error::new(error).context(self.address.to_string())),
@@ -71,7 +73,7 @@ impl Elsewhere {
     /// Connects like [`Self::ask`], but an error counts only if it occurs twice. A coordinator that
     /// has just started to listen may not have written its secret yet, so that the file still has
     /// the secret of the previous process.
-    pub(super) fn ask_twice(&self) -> anyhow::Result<Asked> {
+    pub(super) fn ask_twice(&self) -> anyhow::Result<CoordinatorReply> {
         self.ask().or_else(|_| {
             std::thread::sleep(DOUBT);
             self.ask()
@@ -103,12 +105,12 @@ impl Elsewhere {
             }
             rest = (rest * 2).min(REST.1);
             match self.ask() {
-                Ok(Asked::There(coordinator)) => {
+                Ok(CoordinatorReply::There(coordinator)) => {
                     let waited_s = since.elapsed().as_secs();
                     tracing::info!("connected to the coordinator {address} after {waited_s} s");
                     return Ok(Some(coordinator));
                 }
-                Ok(Asked::NotYet(error)) => {
+                Ok(CoordinatorReply::NotYet(error)) => {
                     why = error;
                     is_doubted = false;
                 }
@@ -154,9 +156,11 @@ pub(super) fn check_init(is_init: bool, address: &CoordinatorAddress) -> Result<
 /// cluster, and not at an address that members of another cluster know as their coordinator's.
 /// Creates nothing.
 pub(super) fn refuse_empty(
-    (path, data): (&Path, &Path),
-    (options, is_init): (&ServerOptions, bool),
-    told: impl FnOnce(ServerError) -> anyhow::Error,
+    path: &Path,
+    data: &Path,
+    options: &ServerOptions,
+    is_init: bool,
+    explain: impl FnOnce(ServerError) -> anyhow::Error,
 ) -> anyhow::Result<()> {
     let failed = |path: &Path| format!("cannot read directory '{}'", path.display());
     let has_coordinator = Embedded::is_in(path).with_context(|| failed(path))?;
@@ -167,7 +171,7 @@ pub(super) fn refuse_empty(
     // No member can know a port that the system picks.
     if options.address.port() != 0 {
         let found = PreparedServer::detect_cluster(options, SOUND_OUT_TIME);
-        if let Some(cluster) = found.map_err(told)? {
+        if let Some(cluster) = found.map_err(explain)? {
             return Err(mistaken(data, options, cluster));
         }
     }
@@ -208,8 +212,10 @@ impl Own {
     /// Opens the coordinator. Creates a cluster only if `is_init` is set, and never for a server
     /// whose directory belongs to a cluster: its coordinator is elsewhere or lost.
     pub(super) fn open(
-        (address, path): (&CoordinatorAddress, &Path),
-        (prepared, data): (&PreparedServer, &Path),
+        address: &CoordinatorAddress,
+        path: &Path,
+        prepared: &PreparedServer,
+        data: &Path,
         is_init: bool,
     ) -> anyhow::Result<Self> {
         let is_there = Embedded::is_in(path);
@@ -225,7 +231,7 @@ impl Own {
             opened.with_context(|| format!("cannot open the coordinator {address}"))?;
         let founded = match (admin::cluster(&coordinator), prepared.cluster()) {
             (Ok(found), Some(own)) if found.cluster != own && found.formerly != Some(own) => {
-                return Err(foreign(path, (data, own), found.cluster));
+                return Err(foreign(path, data, own, found.cluster));
             }
             (Ok(_), _) => None,
             (Err(ClusterError::NoCluster), Some(cluster)) => {
@@ -233,7 +239,7 @@ impl Own {
             }
             (Err(ClusterError::NoCluster), None) if !is_init => return Err(empty(data)),
             (Err(ClusterError::NoCluster), None) => {
-                let founded = admin::found(&coordinator);
+                let founded = admin::create_cluster(&coordinator);
                 let cluster = founded.with_context(|| address.to_string())?;
                 tracing::info!("created {cluster} in {address}");
                 Some(cluster)
@@ -248,7 +254,7 @@ impl Own {
     }
 }
 
-fn foreign(path: &Path, (data, own): (&Path, ClusterId), found: ClusterId) -> anyhow::Error {
+fn foreign(path: &Path, data: &Path, own: ClusterId, found: ClusterId) -> anyhow::Error {
     let (path, data) = (path.display(), data.display());
     anyhow::anyhow!(
         "'{path}' has the coordinator data of {found}, but '{data}' belongs to {own}; restore the \

@@ -1,16 +1,13 @@
 //! `farleaf scan`: prints records in key order.
 
 use std::ffi::OsString;
+use std::ops::ControlFlow;
 
 use clap::Args;
-use farleaf::Record;
 use farleaf::key::{ByteRange, prefix_range, successor};
-use serde::Serialize;
 
-use super::string_table::StringTable;
-use super::target::{AnyTable, WordTable, refuse_for_words, words_of};
+use super::table_handle::TableHandle;
 use crate::arguments::{OutputArgument, PoolArguments, TableArgument};
-use crate::command::connection::{log_costs, open_table};
 use crate::failure::{BadArgument, Ending};
 use crate::log::say;
 use crate::output::Lines;
@@ -24,7 +21,7 @@ pub(crate) struct ScanArguments {
     #[arg(value_name = "FROM", allow_negative_numbers = true)]
     first: Option<OsString>,
 
-    /// Smallest key
+    /// Smallest key (inclusive)
     #[arg(
         long,
         value_name = "KEY",
@@ -33,7 +30,7 @@ pub(crate) struct ScanArguments {
     )]
     from: Option<OsString>,
 
-    /// Largest key
+    /// Largest key (inclusive)
     #[arg(long, value_name = "KEY", allow_negative_numbers = true)]
     to: Option<OsString>,
 
@@ -77,22 +74,12 @@ impl ScanArguments {
     }
 }
 
-/// Record as JSON.
-#[derive(Serialize)]
-pub(super) struct WordRecord {
-    pub(super) key: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) value: Option<u64>,
-}
-
 /// Prints records in ascending key order. Not a snapshot: concurrent writes may or may not be
 /// included.
 pub(crate) fn run(pool: &PoolArguments, arguments: &ScanArguments) -> anyhow::Result<Ending> {
-    let (sessions, table) = open_table(pool, &arguments.table.table)?;
-    let is_cut = match &table {
-        AnyTable::Words(table) => scan_words(table, arguments)?,
-        AnyTable::Bytes(table) => scan_bytes(table, arguments)?,
-    };
+    let prefix = arguments.prefix.as_ref().map(|_| "--prefix");
+    let table = TableHandle::open(pool, &arguments.table, arguments.encoding, prefix)?;
+    let is_cut = scan(&table, arguments)?;
     // A limit that the user has given needs no explanation.
     if is_cut && arguments.limit.is_none() {
         say(format_args!(
@@ -100,92 +87,59 @@ pub(crate) fn run(pool: &PoolArguments, arguments: &ScanArguments) -> anyhow::Re
              --limit 0 prints all)"
         ));
     }
-    log_costs(sessions.as_ref());
+    table.log_costs();
     Ok(Ending::Done)
 }
 
-/// Prints records of a table of words. Returns whether there are more than the limit.
-fn scan_words(table: &WordTable, arguments: &ScanArguments) -> anyhow::Result<bool> {
-    let prefix = arguments.prefix.as_ref().map(|_| "--prefix");
-    refuse_for_words(table, [arguments.encoding.given(), prefix])?;
-    let from = words_of(table, "key", arguments.from())?;
-    let to = words_of(table, "key", &arguments.to)?;
-    let from = from.first().copied().unwrap_or(0);
-    let to = to.first().copied().unwrap_or(u64::MAX);
-    if from > to {
-        return Err(nothing_between(&from.to_string(), &to.to_string()).into());
-    }
+/// Prints the records. Returns whether there are more than the limit.
+fn scan(table: &TableHandle, arguments: &ScanArguments) -> anyhow::Result<bool> {
+    let range = byte_range(table, arguments)?;
+    let (limit, keys_only) = (arguments.limit(), arguments.keys_only);
     let mut lines = Lines::new(arguments.output.output);
+    let mut printed_count = 0;
     let mut is_cut = false;
-    for (index, record) in table.range(from..=to, arguments.reverse).enumerate() {
-        let (key, value) = record?;
-        if arguments.limit() > 0 && index as u64 == arguments.limit() {
+    table.visit(&range, arguments.reverse, keys_only, |key, value| {
+        if limit > 0 && printed_count == limit {
             is_cut = true;
-            break;
+            return Ok(ControlFlow::Break(()));
         }
-        let value = (!arguments.keys_only).then_some(value);
-        let object = WordRecord { key, value };
-        match value {
-            Some(value) => lines.line(format_args!("{key}\t{value}"), &object)?,
-            None => lines.line(key, &object)?,
-        }
-    }
-    lines.finish()?;
-    Ok(is_cut)
-}
-
-fn scan_bytes(table: &StringTable, arguments: &ScanArguments) -> anyhow::Result<bool> {
-    let encoding = arguments.encoding;
-    let ByteRange { start, end } = byte_range(arguments)?;
-    let range = (start.as_slice(), end.as_deref());
-    let records = table.records(range, arguments.reverse, arguments.keys_only);
-    let mut lines = Lines::new(arguments.output.output);
-    let mut is_cut = false;
-    for (index, record) in records.enumerate() {
-        let Record { key, value } = record?;
-        if arguments.limit() > 0 && index as u64 == arguments.limit() {
-            is_cut = true;
-            break;
-        }
-        let value = if arguments.keys_only {
+        printed_count += 1;
+        let value = if keys_only {
             ShownValue::NotAsked
         } else {
-            ShownValue::Present(&value)
+            ShownValue::Present(value)
         };
-        let shown = ShownRecord {
-            encoding,
-            key: &key,
+        let notation = table.notation();
+        let record = ShownRecord {
+            notation,
+            key,
             value,
         };
-        lines.line(shown, &shown)?;
-    }
+        lines.line(record, &record)?;
+        Ok(ControlFlow::Continue(()))
+    })?;
     lines.finish()?;
     Ok(is_cut)
 }
 
-fn byte_range(arguments: &ScanArguments) -> Result<ByteRange, BadArgument> {
-    let encoding = arguments.encoding;
+fn byte_range(table: &TableHandle, arguments: &ScanArguments) -> Result<ByteRange, BadArgument> {
     if let Some(prefix) = &arguments.prefix {
-        return Ok(prefix_range(&encoding.read_prefix(prefix)?));
+        return Ok(prefix_range(&arguments.encoding.read_prefix(prefix)?));
     }
     let start = match arguments.from() {
-        Some(from) => encoding.read_key(from)?,
+        Some(from) => table.read_key(from)?,
         None => Vec::new(),
     };
     let Some(to) = &arguments.to else {
         return Ok(ByteRange { start, end: None });
     };
-    let to = encoding.read_key(to)?;
+    let to = table.read_key(to)?;
     if start > to {
-        let [from, to] = [&start, &to].map(|bound| encoding.show(bound).to_string());
-        return Err(nothing_between(&from, &to));
+        let [from, to] = [&start, &to].map(|bound| table.show(bound).to_string());
+        return Err(BadArgument(format!(
+            "--from {from} is above --to {to}: the range is empty"
+        )));
     }
     let end = Some(successor(&to));
     Ok(ByteRange { start, end })
-}
-
-fn nothing_between(from: &str, to: &str) -> BadArgument {
-    BadArgument(format!(
-        "--from {from} is above --to {to}: the range is empty"
-    ))
 }

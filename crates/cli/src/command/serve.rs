@@ -24,7 +24,7 @@ const HUGE_PAGE_SIZE_BYTES: u64 = 2 << 20;
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("network").args(["listen", "node"]).multiple(true))]
 pub(crate) struct ServeArguments {
-    /// Serve this node of a pool of several nodes, which `--pool FILE` lists; node 0 is the home
+    /// Serve this node of a pool of several nodes, which `--pool FILE` lists; node 0 is the main
     /// node
     #[arg(long, value_name = "NUMBER", conflicts_with_all = ["name", "size", "listen", "silence"])]
     #[arg(allow_negative_numbers = true)]

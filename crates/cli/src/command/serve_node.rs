@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use farleaf::{ConnectOptions, VerbsOptions};
 use farleaf_node::{
-    GuestEnd, GuestNode, GuestOptions, HomeOptions, ListenError, NodeError, NodeId, ShmNode,
-    StopSignal,
+    DataNode, DataNodeEnd, DataNodeOptions, ListenError, MainNodeOptions, NodeError, NodeId,
+    ShmNode, StopSignal,
 };
 
 use super::connection::connect_options;
@@ -52,16 +52,16 @@ pub(super) fn run(
     };
     let entry = start.file.node(number)?.clone();
     if number == 0 {
-        start.serve_home(&entry)
+        start.serve_main_node(&entry)
     } else {
-        start.serve_guest(&entry)
+        start.serve_data_node(&entry)
     }
 }
 
 impl Start<'_> {
-    fn serve_home(&self, entry: &NodeEntry) -> anyhow::Result<Ending> {
+    fn serve_main_node(&self, entry: &NodeEntry) -> anyhow::Result<Ending> {
         let signals = signals::take()?;
-        let options = HomeOptions {
+        let options = MainNodeOptions {
             address: entry.address.clone(),
             connect: self.connect.clone(),
             lost_after: self.file.lost_after,
@@ -69,7 +69,7 @@ impl Start<'_> {
         };
         let own = self.arguments.node_options()?;
         let name = &self.file.name;
-        let node = ShmNode::start_home(name, entry.size_bytes, own, options);
+        let node = ShmNode::start_main_node(name, entry.size_bytes, own, options);
         let mut node = node.map_err(|error| self.refused(entry, error))?;
         let secret = self.connect.secret.clone();
         let listen = self.arguments.listen_at(entry.listen, secret)?;
@@ -85,18 +85,18 @@ impl Start<'_> {
     }
 
     /// Serves a node that joins the pool. A node that its pool has given up starts empty.
-    fn serve_guest(&self, entry: &NodeEntry) -> anyhow::Result<Ending> {
+    fn serve_data_node(&self, entry: &NodeEntry) -> anyhow::Result<Ending> {
         let signals = signals::take()?;
         let stopping: Arc<Mutex<Stopping>> = Arc::default();
-        let told = Arc::clone(&stopping);
-        signals::stop_on(signals, move || lock(&told).stop())?;
+        let stop_target = Arc::clone(&stopping);
+        signals::stop_on(signals, move || lock(&stop_target).stop())?;
         loop {
-            let node = self.start_guest(entry)?;
+            let node = self.start_data_node(entry)?;
             lock(&stopping).watch(node.stop_signal());
             warn_of_ordinary_pages(node.page_kind(), node.size_bytes());
             self.say_ready(entry, node.size_bytes(), node.verbs());
             let end = node.wait();
-            if end == GuestEnd::Stopped || lock(&stopping).is_stopping {
+            if end == DataNodeEnd::Stopped || lock(&stopping).is_stopping {
                 break;
             }
             tracing::warn!(
@@ -108,19 +108,19 @@ impl Start<'_> {
         Ok(Ending::Done)
     }
 
-    fn start_guest(&self, entry: &NodeEntry) -> anyhow::Result<GuestNode> {
+    fn start_data_node(&self, entry: &NodeEntry) -> anyhow::Result<DataNode> {
         let secret = self.connect.secret.clone();
-        let options = GuestOptions {
+        let options = DataNodeOptions {
             name: format!("{}-{}", self.file.name, self.number),
             size_bytes: entry.size_bytes,
             listen: self.arguments.listen_at(entry.listen, secret)?,
             address: entry.address.clone(),
             wanted: NodeId(u8::try_from(self.number).unwrap_or(0)),
-            home_address: self.file.nodes[0].address.clone(),
+            main_node_address: self.file.nodes[0].address.clone(),
             connect: self.connect.clone(),
             verbs: self.verbs.clone(),
         };
-        GuestNode::start(&options).map_err(|error| self.refused(entry, error))
+        DataNode::start(&options).map_err(|error| self.refused(entry, error))
     }
 
     fn refused(&self, entry: &NodeEntry, error: NodeError) -> anyhow::Error {
@@ -161,20 +161,20 @@ impl Start<'_> {
 #[derive(Default)]
 struct Stopping {
     is_stopping: bool,
-    guest: Option<StopSignal>,
+    data_node: Option<StopSignal>,
 }
 
 impl Stopping {
     fn stop(&mut self) {
         self.is_stopping = true;
-        self.guest.iter().for_each(StopSignal::stop);
+        self.data_node.iter().for_each(StopSignal::stop);
     }
 
-    fn watch(&mut self, guest: StopSignal) {
+    fn watch(&mut self, data_node: StopSignal) {
         if self.is_stopping {
-            guest.stop();
+            data_node.stop();
         }
-        self.guest = Some(guest);
+        self.data_node = Some(data_node);
     }
 }
 

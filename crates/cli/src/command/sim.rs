@@ -159,7 +159,8 @@ fn run_profile(
     let what = format!(", profile {profile}");
     let mut text = String::new();
     let ran = arguments.seeds.run(
-        (&campaign.seeds, &what),
+        &campaign.seeds,
+        &what,
         |stop, progress| run_campaign(&campaign, stop, progress),
         |report, stop| {
             if let Some(finding) = &report.finding {
@@ -177,7 +178,7 @@ fn run_profile(
         );
         (plant.name(), found)
     });
-    ran.tell((&what, "operation"), plant, &text)
+    ran.tell(&what, "operation", plant, &text)
 }
 
 /// Returns all events of a run without a violation.

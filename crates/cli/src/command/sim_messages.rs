@@ -33,7 +33,8 @@ pub(crate) fn run(arguments: &MessagesArguments) -> anyhow::Result<Ending> {
         .seeds(plant.map(|_| MESSAGES_FOUND_WITHIN_RUN_COUNT))?;
     let mut text = String::new();
     let ran = arguments.seeds.run(
-        (&seeds, ""),
+        &seeds,
+        "",
         |stop, progress| run_message_campaign(&seeds, plant, stop, progress),
         |report, _| text = report.finding.as_ref().map_or(String::new(), broken),
     )?;
@@ -44,7 +45,7 @@ pub(crate) fn run(arguments: &MessagesArguments) -> anyhow::Result<Ending> {
             format!("it is within {most} runs from seed 1 on"),
         )
     });
-    ran.tell(("", "answered call"), plant, &text)
+    ran.tell("", "answered call", plant, &text)
 }
 
 fn broken(finding: &Finding) -> String {

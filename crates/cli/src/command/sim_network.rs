@@ -33,7 +33,7 @@ pub(crate) fn run(arguments: &NetworkArguments) -> anyhow::Result<Ending> {
     let check = self_check(&profile.model, &|| bar.inc(1));
     bar.finish_and_clear();
     let testbed = &profile.model.testbed;
-    print(format!("Profile {}: {testbed}\n\n", told_of(&profile)))?;
+    print(format!("Profile {}: {testbed}\n\n", profile_text(&profile)))?;
     if arguments.parameters {
         print(parameters(&profile.model))?;
     }
@@ -51,7 +51,7 @@ pub(crate) fn run(arguments: &NetworkArguments) -> anyhow::Result<Ending> {
 }
 
 /// Describes a profile by its name, with its differences from the built-in one of this name.
-pub(super) fn told_of(profile: &Profile) -> String {
+pub(super) fn profile_text(profile: &Profile) -> String {
     let label = profile.label();
     match &profile.file {
         None => label,
@@ -88,11 +88,11 @@ fn figures(results: &[ProbeResult]) -> String {
             millions(result.rate_per_s),
             published.map_or_else(none, |it| millions(it.rate_per_s)),
             ratio(result.ratio()),
-            published.map_or_else(String::new, |it| standing(it.by, it.is_fitted)),
+            published.map_or_else(String::new, |it| origin_text(it.by, it.is_fitted)),
             result.unloaded_ns.to_string(),
             latency.map_or_else(none, |it| it.latency_ns.to_string()),
             ratio(result.latency_ratio()),
-            latency.map_or_else(String::new, |it| standing(it.by, it.is_fitted)),
+            latency.map_or_else(String::new, |it| origin_text(it.by, it.is_fitted)),
         ]
     });
     let header = [
@@ -139,7 +139,7 @@ fn figures(results: &[ProbeResult]) -> String {
     )
 }
 
-fn standing(by: NumberOrigin, is_fitted: bool) -> String {
+fn origin_text(by: NumberOrigin, is_fitted: bool) -> String {
     let fitted = if is_fitted { ", fitted" } else { "" };
     format!("{by}{fitted}")
 }

@@ -92,11 +92,12 @@ impl SeedArguments {
     /// Prints a fresh seed before the first run, followed by `what`, such as `, profile trees`.
     pub(super) fn run(
         &self,
-        (seeds, what): (&Seeds, &str),
+        seeds: &Seeds,
+        what: &str,
         run: impl FnOnce(&AtomicBool, &(dyn Fn(u64) + Sync)) -> CampaignReport,
         explain: impl FnOnce(&CampaignReport, &AtomicBool),
     ) -> anyhow::Result<Ran> {
-        let (begun, stop) = (Instant::now(), stop_at_interrupts()?);
+        let (started_at, stop) = (Instant::now(), stop_at_interrupts()?);
         if self.seed.is_none() {
             // Reported at once: a killed process could not report it later.
             say(format_args!("seeds from {} on{what}", seeds.first));
@@ -105,9 +106,9 @@ impl SeedArguments {
         // A panic of the code under test is a finding; it is reported with the others.
         let hook = std::panic::take_hook();
         std::panic::set_hook(Box::new(|_| {}));
-        let report = run(&stop, &|done| bar.set_position(done));
+        let report = run(&stop, &|done_count| bar.set_position(done_count));
         bar.finish_and_clear();
-        let duration = begun.elapsed();
+        let duration = started_at.elapsed();
         explain(&report, &stop);
         std::panic::set_hook(hook);
         let is_cut = report.finding.is_some() || report.run_count < seeds.run_count;
@@ -125,12 +126,13 @@ impl Ran {
     /// what finds it.
     pub(super) fn tell(
         &self,
-        (what, operation): (&str, &str),
+        what: &str,
+        operation: &str,
         plant: Option<(&str, String)>,
         text: &str,
     ) -> anyhow::Result<Ending> {
         let name = plant.as_ref().map(|(name, _)| *name);
-        let summary = self.summary((what, operation), name);
+        let summary = self.summary(what, operation, name);
         self.tell_printed(print(summary + text))?;
         Ok(match (&self.report.finding, plant) {
             _ if self.is_interrupted => Ending::Interrupted,
@@ -164,7 +166,7 @@ impl Ran {
         }
     }
 
-    fn summary(&self, (what, operation): (&str, &str), plant: Option<&str>) -> String {
+    fn summary(&self, what: &str, operation: &str, plant: Option<&str>) -> String {
         let (first, report) = (self.seeds.first, &self.report);
         let seeds = match report.run_count {
             0 => format!("from seed {first} on"),

@@ -237,7 +237,7 @@ fn retraining_line(report: RetrainingReport) -> RetrainingLine {
         time_ns_max: tally.time_ns_max,
         step_round_trips_max: tally.step_round_trips_max,
         reclaimed_bytes: tally.reclaimed_bytes,
-        no_room: tally.no_room_count,
+        no_room: tally.no_space_count,
     }
 }
 
@@ -337,7 +337,7 @@ fn text(report: &Report) -> String {
 fn lost_text(table: &TableReport) -> Option<String> {
     let count_max = 4;
     let range = |lost: &LostReport| format!("{} to {} (node {})", lost.from, lost.to, lost.node);
-    let told: Vec<String> = table.lost.iter().take(count_max).map(range).collect();
+    let ranges: Vec<String> = table.lost.iter().take(count_max).map(range).collect();
     let more = match table.lost.len().saturating_sub(count_max) {
         0 => String::new(),
         more => format!(
@@ -345,10 +345,10 @@ fn lost_text(table: &TableReport) -> Option<String> {
             count(more as u64)
         ),
     };
-    (!told.is_empty()).then(|| {
+    (!ranges.is_empty()).then(|| {
         let name = &table.name;
-        let told = told.join(", ");
-        format!("table '{name}': lost with nodes, not counted above: keys {told}{more}\n")
+        let ranges = ranges.join(", ");
+        format!("table '{name}': lost with nodes, not counted above: keys {ranges}{more}\n")
     })
 }
 

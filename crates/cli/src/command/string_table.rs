@@ -1,9 +1,12 @@
 //! Tables of byte strings, in a pool's memory or on the disks of a cluster.
 
-use farleaf::persistent::{ClientError, Durability, PersistentTable};
-use farleaf::{ByteTable, Record};
+use std::ops::ControlFlow;
 
-use super::cluster_way::told;
+use farleaf::ByteTable;
+use farleaf::key::ByteRange;
+use farleaf::persistent::{ClientError, Durability, PersistentTable};
+
+use super::cluster_client::explain;
 
 /// Table of byte strings with either storage engine.
 pub(super) enum StringTable {
@@ -14,9 +17,6 @@ pub(super) enum StringTable {
         address: String,
     },
 }
-
-/// Records in ascending or descending order.
-pub(super) type StringRecords = Box<dyn Iterator<Item = anyhow::Result<Record>>>;
 
 impl StringTable {
     pub(super) fn name(&self) -> &str {
@@ -75,16 +75,46 @@ impl StringTable {
         }
     }
 
-    /// Returns the records of a range, ascending or descending, with or without their values.
-    pub(super) fn records(
+    /// Calls `visit` with the records of a range, ascending or descending, with or without their
+    /// values, until it breaks.
+    pub(super) fn visit(
         &self,
-        (start, end): (&[u8], Option<&[u8]>),
+        range: &ByteRange,
         is_descending: bool,
         keys_only: bool,
-    ) -> StringRecords {
-        match self {
-            Self::Memory(table) => in_memory(table, (start, end), is_descending, keys_only),
-            Self::Persistent { table, address } => {
+        mut visit: impl FnMut(&[u8], &[u8]) -> anyhow::Result<ControlFlow<()>>,
+    ) -> anyhow::Result<()> {
+        let (start, end) = (range.start.as_slice(), range.end.as_deref());
+        match (self, is_descending) {
+            (Self::Memory(table), false) => {
+                let records = table.range(start, end);
+                let mut records = if keys_only {
+                    records.keys_only()
+                } else {
+                    records
+                };
+                while let Some(record) = records.next_in_place() {
+                    let (key, value) = record?;
+                    if visit(key, value)?.is_break() {
+                        break;
+                    }
+                }
+            }
+            (Self::Memory(table), true) => {
+                let records = table.range_reverse(start, end);
+                let records = if keys_only {
+                    records.keys_only()
+                } else {
+                    records
+                };
+                for record in records {
+                    let record = record?;
+                    if visit(&record.key, &record.value)?.is_break() {
+                        break;
+                    }
+                }
+            }
+            (Self::Persistent { table, address }, _) => {
                 let records = if is_descending {
                     table.range_reverse(start, end)
                 } else {
@@ -95,38 +125,18 @@ impl StringTable {
                 } else {
                     records
                 };
-                let address = address.clone();
-                Box::new(records.map(move |record| {
-                    let record = of(&address, record)?;
-                    Ok(Record {
-                        key: record.key,
-                        value: record.value,
-                    })
-                }))
+                for record in records {
+                    let record = of(address, record)?;
+                    if visit(&record.key, &record.value)?.is_break() {
+                        break;
+                    }
+                }
             }
         }
+        Ok(())
     }
 }
 
-fn in_memory(
-    table: &ByteTable,
-    (start, end): (&[u8], Option<&[u8]>),
-    is_descending: bool,
-    keys_only: bool,
-) -> StringRecords {
-    match (is_descending, keys_only) {
-        (false, false) => Box::new(table.range(start, end).map(|it| Ok(it?))),
-        (false, true) => Box::new(table.range(start, end).keys_only().map(|it| Ok(it?))),
-        (true, false) => Box::new(table.range_reverse(start, end).map(|it| Ok(it?))),
-        (true, true) => Box::new(
-            table
-                .range_reverse(start, end)
-                .keys_only()
-                .map(|it| Ok(it?)),
-        ),
-    }
-}
-
-fn of<T>(address: &str, done: Result<T, ClientError>) -> anyhow::Result<T> {
-    done.map_err(|error| told(error, address))
+fn of<T>(address: &str, result: Result<T, ClientError>) -> anyhow::Result<T> {
+    result.map_err(|error| explain(error, address))
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use farleaf::{Bounds, ErrorKind};
 
-use super::cluster_way::open_patiently;
-use super::patient::PATIENCE_DEFAULT_S;
+use super::cluster_client::open_patiently;
+use super::coordinator_retry::PATIENCE_DEFAULT_S;
 use super::table_cluster;
 use super::table_list::list;
 use super::target::Sessions;
@@ -66,7 +66,7 @@ pub(crate) fn run(pool: &PoolArguments, arguments: &TableArguments) -> anyhow::R
             options,
             bounds,
             persistent: _,
-        } => create(pool, (name, *options), bounds)?,
+        } => create(pool, name, *options, bounds)?,
         TableCommand::List { output } => list(pool, output.output)?,
         TableCommand::Drop { name, part: true } => {
             open_pool(pool)?.session()?.drop_part(name)?;
@@ -87,7 +87,8 @@ pub(crate) fn run(pool: &PoolArguments, arguments: &TableArguments) -> anyhow::R
 
 fn create(
     pool: &PoolArguments,
-    (name, options): (&str, TableOptionArguments),
+    name: &str,
+    options: TableOptionArguments,
     bounds: &BoundsArgument,
 ) -> anyhow::Result<()> {
     check_bounds(pool, bounds)?;

@@ -6,7 +6,7 @@ use farleaf_cluster::record::TableRecord;
 use farleaf_cluster::view::View;
 use serde::Serialize;
 
-use super::cluster_way::Opened;
+use super::cluster_client::Opened;
 use super::table::TableCommand;
 use crate::cluster_options::PersistentArguments;
 use crate::failure::Ending;
@@ -23,7 +23,7 @@ pub(super) fn run(opened: &Opened, command: &TableCommand) -> anyhow::Result<End
         TableCommand::List { output } => list(opened, output.output)?,
         TableCommand::Drop { name, .. } => {
             let dropped = opened.cluster.drop_table(name);
-            dropped.map_err(|error| opened.told(error))?;
+            dropped.map_err(|error| opened.explain(error))?;
             print(format_args!("dropped table '{name}'\n"))?;
         }
     }
@@ -34,7 +34,7 @@ fn create(opened: &Opened, name: &str, arguments: &PersistentArguments) -> anyho
     arguments.refuse_needless_encoding()?;
     let options = arguments.options()?;
     let created = opened.cluster.create_table(name, &options);
-    created.map_err(|error| opened.told(error))?;
+    created.map_err(|error| opened.explain(error))?;
     let (replica_count, region_count) = (options.replica_count, options.split_keys.len() + 1);
     print(format_args!(
         "created table '{name}' of {}, {} of each\n",
@@ -68,7 +68,7 @@ fn create(opened: &Opened, name: &str, arguments: &PersistentArguments) -> anyho
 
 /// Returns a region of the table that no server can take, and what it waits for, if there is one.
 fn nowhere(view: &View, name: &str) -> Option<Waiting> {
-    let tables = view.tables.values().map(|seen| &seen.record);
+    let tables = view.tables.values().map(|entry| &entry.record);
     let table = tables
         .into_iter()
         .find(|it| it.name == name && !it.dropping)?;
@@ -147,7 +147,9 @@ pub(super) fn text(tables: &[Listed]) -> String {
 /// Returns the tables of a view, sorted by name.
 pub(super) fn tables_of(view: &View) -> Vec<Listed> {
     let tables = view.tables.values();
-    let mut tables: Vec<_> = tables.map(|seen| Listed::new(view, &seen.record)).collect();
+    let mut tables: Vec<_> = tables
+        .map(|entry| Listed::new(view, &entry.record))
+        .collect();
     tables.sort_by(|a, b| a.name.cmp(&b.name));
     tables
 }

@@ -1,7 +1,7 @@
 //! Tables of either kind and their sessions, in the pool that `--pool` names or over several pools
 //! that it lists.
 
-use std::ffi::OsString;
+use std::ffi::OsStr;
 use std::ops::RangeInclusive;
 use std::os::unix::ffi::OsStrExt as _;
 
@@ -76,28 +76,20 @@ impl Sessions {
     }
 }
 
-/// Parses arguments as words.
+/// Parses an argument as a word.
 ///
 /// # Errors
-/// An argument is not an unsigned 64-bit integer.
-pub(super) fn words_of<'a>(
-    table: &WordTable,
-    role: &str,
-    arguments: impl IntoIterator<Item = &'a OsString>,
-) -> Result<Vec<u64>, BadArgument> {
-    let word = |argument: &OsString| {
-        let parsed = argument.to_str().map(parse_key);
-        parsed.and_then(Result::ok).ok_or_else(|| {
-            BadArgument(format!(
-                "invalid value '{}' for the {role} in table '{}', which has kind words: expected a \
-                 whole number from 0 to {}",
-                Escaped(argument.as_bytes()),
-                table.name(),
-                u64::MAX
-            ))
-        })
-    };
-    arguments.into_iter().map(word).collect()
+/// The argument is not an unsigned 64-bit integer.
+pub(super) fn read_word(table: &str, role: &str, argument: &OsStr) -> Result<u64, BadArgument> {
+    let parsed = argument.to_str().map(parse_key);
+    parsed.and_then(Result::ok).ok_or_else(|| {
+        BadArgument(format!(
+            "invalid value '{}' for the {role} in table '{table}', which has kind words: expected \
+             a whole number from 0 to {}",
+            Escaped(argument.as_bytes()),
+            u64::MAX
+        ))
+    })
 }
 
 /// Rejects a given option that only tables of bytes support.

@@ -72,11 +72,11 @@ fn check_object(content: &[u8]) -> Result<(), LineFault> {
 
 /// Formats the error without its line number, which is always 1 and not that of the file.
 fn bad_json(error: &serde_json::Error) -> LineFault {
-    let told = error.to_string();
+    let text = error.to_string();
     let place = format!(" at line {} column {}", error.line(), error.column());
-    LineFault::BadJson(match told.strip_suffix(&place) {
+    LineFault::BadJson(match text.strip_suffix(&place) {
         Some(what) => format!("{what}, at byte {}", error.column()),
-        None => told,
+        None => text,
     })
 }
 
@@ -96,8 +96,8 @@ mod tests {
                 parse_words(array).map(drop).expect_err("no record"),
                 parse_strings(array).map(drop).expect_err("no record"),
             ] {
-                let told = error.to_string();
-                assert!(told.contains("it is an array"), "{told}");
+                let text = error.to_string();
+                assert!(text.contains("it is an array"), "{text}");
             }
         }
         let object = b"{\"key\":7,\"value\":8}\n";

@@ -180,23 +180,26 @@ mod tests {
             hex,
             wanted.map(|(key, value)| (key.to_vec(), value.to_vec()))
         );
-        assert_told(FileFormat::HexTsv, b"6\t\n", "a digit is missing");
-        assert_told(FileFormat::RawTsv, b"a\n", "found no tab");
+        assert_error(FileFormat::HexTsv, b"6\t\n", "a digit is missing");
+        assert_error(FileFormat::RawTsv, b"a\n", "found no tab");
         for format in [FileFormat::Tsv, FileFormat::RawTsv, FileFormat::Json] {
             assert_eq!(read(b"", format), Ok(Vec::new()));
         }
     }
 
-    fn assert_told(format: FileFormat, content: &[u8], told: &str) {
+    fn assert_error(format: FileFormat, content: &[u8], expected: &str) {
         let error = read(content, format).expect_err("a bad line");
-        assert!(error.contains(told) && error.len() < 400, "{told}: {error}");
+        assert!(
+            error.contains(expected) && error.len() < 400,
+            "{expected}: {error}"
+        );
     }
 
     /// Promise: the error names the first invalid line, the problem and its position in the line.
     #[test]
     fn the_first_bad_line_is_named() {
         let long_key = format!("a\tb\n{}\tv\n", "k".repeat(KEY_SIZE_BYTES_MAX + 1));
-        for (content, told) in [
+        for (content, expected) in [
             (
                 &b"a\tb\nalone\n"[..],
                 "records:2: 'alone' is not a valid record: expected a key, a tab and a value",
@@ -213,7 +216,7 @@ mod tests {
             (long_key.as_bytes(), "records:2: 'kkk"),
             (long_key.as_bytes(), "the key has 4097 bytes"),
         ] {
-            assert_told(FileFormat::Tsv, content, told);
+            assert_error(FileFormat::Tsv, content, expected);
         }
     }
 
@@ -221,7 +224,7 @@ mod tests {
     /// position.
     #[test]
     fn the_first_bad_object_is_named() {
-        for (content, told) in [
+        for (content, expected) in [
             (&b"{\"key\":\"a\"}\n"[..], "missing value or value_hex"),
             (
                 b"{\"key\":\"a\",\"key_hex\":\"61\",\"value\":\"\"}\n",
@@ -244,7 +247,7 @@ mod tests {
             (b"{\"key\":\"\xff\",\"value\":\"\"}\n", "use key_hex"),
             (b"\n", "records:1: ''"),
         ] {
-            assert_told(FileFormat::Json, content, told);
+            assert_error(FileFormat::Json, content, expected);
         }
     }
 

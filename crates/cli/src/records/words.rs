@@ -167,10 +167,10 @@ mod tests {
             (b"1\n\x1b[2J\xFF\n", 2, "'\\u{1b}[2J\u{FFFD}'"),
             (&long, 2, "99..."),
         ];
-        for (content, line, told) in cases {
+        for (content, line, expected) in cases {
             let error = read_bytes(content).expect_err("a bad line");
             assert!(error.contains(&format!("records.txt:{line}: ")), "{error}");
-            assert!(error.contains(told) && error.len() < 400, "{error}");
+            assert!(error.contains(expected) && error.len() < 400, "{error}");
         }
     }
 

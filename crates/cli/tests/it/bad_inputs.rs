@@ -13,18 +13,18 @@ use crate::pool::{Place, Ran};
 pub(crate) struct Case {
     pub(crate) arguments: &'static [&'static str],
     pub(crate) status: i32,
-    told: &'static [&'static str],
+    fragments: &'static [&'static str],
 }
 
 pub(crate) const fn case(
     arguments: &'static [&'static str],
     status: i32,
-    told: &'static [&'static str],
+    fragments: &'static [&'static str],
 ) -> Case {
     Case {
         arguments,
         status,
-        told,
+        fragments,
     }
 }
 
@@ -95,7 +95,7 @@ pub(crate) const ARGUMENTS: &[Case] = &[
 
 #[rustfmt::skip]
 pub(crate) const BENCH: &[Case] = &[
-    case(&["bench", "replication", "--kind", "send"], 2, &["`send`", "--kind", "none or sent or built"]),
+    case(&["bench", "replication", "--kind", "send"], 2, &["`send`", "--kind", "none, sent or built"]),
     case(&["bench", "replication", "--workload", "E"], 2, &["--workload is E", "A to D"]),
     case(&["bench", "replication", "--workload", "Z"], 2, &["`Z`", "A to F"]),
     case(&["bench", "replication", "--regions", "0"], 2, &["--regions is 0", "1 to 64"]),
@@ -329,10 +329,10 @@ fn assert_told(case: &Case, ran: &Ran) {
         "farleaf {command}: {}",
         ran.stderr
     );
-    for told in case.told {
+    for fragment in case.fragments {
         assert!(
-            ran.stderr.contains(told),
-            "farleaf {command}: no {told:?} in: {}",
+            ran.stderr.contains(fragment),
+            "farleaf {command}: no {fragment:?} in: {}",
             ran.stderr
         );
     }

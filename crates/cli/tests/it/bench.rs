@@ -258,6 +258,6 @@ fn retries_and_links_are_told() {
         assert_eq!(atomics >= 1.0, kind == "insert", "{report}");
     }
     let text = bench(&place, &arguments);
-    let told = "\nretries: read 0, insert 0\nlinks followed: read 0, insert 0\n";
-    assert!(text.contains(told), "{text}");
+    let counters = "\nretries: read 0, insert 0\nlinks followed: read 0, insert 0\n";
+    assert!(text.contains(counters), "{text}");
 }

@@ -164,15 +164,15 @@ fn primary_of(status: &Value, from: &str) -> u64 {
     primary.as_u64().expect("a primary")
 }
 
-pub(crate) fn refused(ran: &Ran, status: i32, told: &[&str]) {
+pub(crate) fn refused(ran: &Ran, status: i32, fragments: &[&str]) {
     assert_eq!(
         (ran.status, ran.stdout.as_str()),
         (Some(status), ""),
         "{ran:?}"
     );
     assert!(ran.stderr.contains("error: "), "{ran:?}");
-    for told in told {
-        assert!(ran.stderr.contains(told), "no {told:?} in {ran:?}");
+    for fragment in fragments {
+        assert!(ran.stderr.contains(fragment), "no {fragment:?} in {ran:?}");
     }
 }
 
@@ -252,8 +252,8 @@ fn split(crew: &Crew, key: &str) {
     let region_count = |status: Value| status["regions"].as_array().expect("regions").len();
     let before = region_count(crew.status());
     let split = crew.run(&["cluster", "split", "default", key]);
-    let told = format!("is split at {key}; `farleaf cluster status`");
-    assert!(split.contains(&told), "{split}");
+    let message = format!("is split at {key}; `farleaf cluster status`");
+    assert!(split.contains(&message), "{split}");
     let since = Instant::now();
     while region_count(crew.status()) == before {
         assert!(since.elapsed() < Duration::from_secs(20), "it is not split");
@@ -269,8 +269,8 @@ fn a_server_that_says_so_is_counted() {
     let assert_alive = |crew: &Crew, number: usize| {
         let status = crew.status();
         let mut servers = status["servers"].as_array().expect("servers").iter();
-        let told = servers.find(|it| it["number"] == number).expect("its line");
-        assert_eq!(told["is_alive"], true, "{status}");
+        let server = servers.find(|it| it["number"] == number).expect("its line");
+        assert_eq!(server["is_alive"], true, "{status}");
     };
     assert_alive(&crew, 1);
     for number in 2..=6 {
@@ -531,12 +531,12 @@ fn benchmarks_run_on_a_cluster() {
     let arguments = ["bench", "ycsb", "--workload", "D,F", "--value-size", "MD"];
     let bench = [&arguments[..], &small].concat();
     let text = crew.run(&bench);
-    for told in [
+    for fragment in [
         "YCSB D: lsm index",
         "YCSB F: lsm",
         "servers cluster, replicas 2",
     ] {
-        assert!(text.contains(told), "{told}: {text}");
+        assert!(text.contains(fragment), "{fragment}: {text}");
     }
     assert!(crew.run(&["table", "list"]).contains("has no tables"));
     crew.run(&["table", "create", "usertable", "--replicas", "1"]);

@@ -17,11 +17,11 @@ fn port_of(crew: &Crew) -> String {
 }
 
 /// Returns the output of `cluster status` once a server has reported the problem.
-fn wait_not_whole(crew: &Crew, told: &str) -> String {
+fn wait_not_whole(crew: &Crew, problem: &str) -> String {
     let since = Instant::now();
     loop {
         let status = crew.farleaf(&["cluster", "status"]);
-        if status.status == Some(1) && status.stdout.contains(told) {
+        if status.status == Some(1) && status.stdout.contains(problem) {
             return status.stdout;
         }
         assert!(since.elapsed() < PATIENCE, "{status:?}");
@@ -64,7 +64,7 @@ fn a_damaged_region_is_told() {
         .write_all_at(&[byte], at)
         .expect("written");
 
-    let told = [
+    let fragments = [
         "the log is corrupted at 0:",
         "(byte ",
         "data-1/regions/1-1/data-0/log)",
@@ -73,7 +73,7 @@ fn a_damaged_region_is_told() {
     refused(
         &read,
         1,
-        &[&told[..], &["server 1 at ", "read failed on"]].concat(),
+        &[&fragments[..], &["server 1 at ", "read failed on"]].concat(),
     );
     let whole = crew.run(&["get", "k000008"]);
     assert_eq!(whole, format!("k000008\t{}\n", value(8)));
@@ -83,17 +83,17 @@ fn a_damaged_region_is_told() {
         "stop the server, restore the directory, and start the server again",
         "problems: 1 region has corruption that no replica can repair\n",
     ];
-    for told in [&told[..], &more].concat() {
-        assert!(status.contains(told), "no {told:?} in {status}");
+    for fragment in [&fragments[..], &more].concat() {
+        assert!(status.contains(fragment), "no {fragment:?} in {status}");
     }
     let json = crew
         .farleaf(&["cluster", "status", "--output", "json"])
         .stdout;
-    for told in [
+    for fragment in [
         r#""faults":[{"region":1,"server":1,"is_replica":true,"is_broken":false,"#,
         r#""how":"the log is corrupted at"#,
     ] {
-        assert!(json.contains(told), "no {told:?} in {json}");
+        assert!(json.contains(fragment), "no {fragment:?} in {json}");
     }
 }
 
@@ -115,12 +115,12 @@ fn a_log_of_which_nothing_is_left_is_told() {
     fs::write(&log, b"").expect("truncated");
     crew.servers[0] = serve(&crew.place, 1, &["--listen", &port_of(&crew)]);
     let status = wait_not_whole(&crew, "the log is corrupted");
-    for told in [
+    for fragment in [
         "the log is corrupted at 0:0x0: no valid record is there (byte 0 of ",
         "data-1/regions/1-1/data-0/log), but the log was durable up to 0:0x",
         "restore the directory from a copy, or a replica",
     ] {
-        assert!(status.contains(told), "no {told:?} in {status}");
+        assert!(status.contains(fragment), "no {fragment:?} in {status}");
     }
     crew.kill(1);
     fs::copy(&copy, &log).expect("copied");
@@ -158,7 +158,7 @@ fn a_copy_outlives_an_old_coordinator() {
     copy(&old, &coordinator);
     start(&mut crew);
     let status = wait_not_whole(&crew, "rejects the coordinator's records");
-    for told in [
+    for fragment in [
         "server 1 rejects the coordinator's records: coordinator of cluster",
         "was rolled back",
         "its history lacks that start",
@@ -167,7 +167,7 @@ fn a_copy_outlives_an_old_coordinator() {
         "farleaf cluster adopt --lost-start",
         "1 server rejects the coordinator's records",
     ] {
-        assert!(status.contains(told), "no {told:?} in {status}");
+        assert!(status.contains(fragment), "no {fragment:?} in {status}");
     }
     crew.kill(1);
     copy(&new, &coordinator);

@@ -45,12 +45,12 @@ fn a_coordinator_that_starts_again_is_waited_for() {
     thread::sleep(Duration::from_millis(1200));
     crew.restart(1);
     for (child, order) in children.iter_mut().zip(orders) {
-        let (status, told) = end(child);
+        let (status, output) = end(child);
         let waiting = " s for the coordinator tcp:";
-        assert_eq!(told.matches(waiting).count(), 1, "{order:?}: {told}");
-        assert!(!told.contains("\nerror: "), "{order:?}: {told}");
+        assert_eq!(output.matches(waiting).count(), 1, "{order:?}: {output}");
+        assert!(!output.contains("\nerror: "), "{order:?}: {output}");
         // `cluster status` may still report a replica that is not in sync.
-        assert!(matches!(status, Some(0 | 1)), "{order:?}: {told}");
+        assert!(matches!(status, Some(0 | 1)), "{order:?}: {output}");
     }
     assert!(crew.run(&["table", "list"]).contains("u "));
     assert_eq!(crew.run(&["get", "mars", "-t", "t"]), "mars\t4\n");
@@ -59,19 +59,19 @@ fn a_coordinator_that_starts_again_is_waited_for() {
     crew.kill(1);
     let since = Instant::now();
     let given_up = crew.farleaf(&["cluster", "status", "--coordinator-patience", "1"]);
-    let told = ["waiting up to 1 s for the coordinator", "cannot be reached"];
-    refused(&given_up, 1, &told);
+    let fragments = ["waiting up to 1 s for the coordinator", "cannot be reached"];
+    refused(&given_up, 1, &fragments);
     assert!(since.elapsed() >= Duration::from_secs(1));
     let at_once = crew.farleaf(&["cluster", "status", "--coordinator-patience", "0"]);
     refused(&at_once, 1, &["cannot be reached"]);
     assert!(!at_once.stderr.contains("waiting"), "{at_once:?}");
     let get = crew.farleaf(&["get", "mars", "-t", "t"]);
-    let told = [
+    let fragments = [
         "waiting up to 5 s for the coordinator",
         "\nerror: the coordinator",
         "check that the server is running",
     ];
-    refused(&get, 1, &told);
+    refused(&get, 1, &fragments);
 }
 
 /// Promise: a waiting drain prints now and then which regions are left, and why. A table that no
@@ -84,14 +84,14 @@ fn what_has_no_server_says_so() {
     let mut drain = crew.begin(&["cluster", "drain", "2", "--wait"]);
     thread::sleep(Duration::from_secs(5));
     crew.run(&["cluster", "undrain", "2"]);
-    let (status, told) = end(&mut drain);
-    assert_eq!(status, Some(1), "{told}");
+    let (status, output) = end(&mut drain);
+    assert_eq!(status, Some(1), "{output}");
     let why = "server 2 has 1 replica left: region 1 needs a server that takes over the \
                replica of server 2\n";
-    assert!(told.matches(why).count() >= 2, "{told}");
+    assert!(output.matches(why).count() >= 2, "{output}");
     assert!(
-        told.contains("the drain of server 2 was canceled"),
-        "{told}"
+        output.contains("the drain of server 2 was canceled"),
+        "{output}"
     );
 
     for server in ["1", "2"] {

@@ -75,11 +75,11 @@ impl Small {
     }
 
     /// Waits until `cluster status` prints this text.
-    fn wait_told(&self, told: &str) {
+    fn wait_told(&self, text: &str) {
         let since = Instant::now();
         loop {
             let ran = self.crew.farleaf(&["cluster", "status"]);
-            if ran.stdout.contains(told) {
+            if ran.stdout.contains(text) {
                 return;
             }
             assert!(since.elapsed() < Duration::from_secs(20), "{}", ran.stdout);

@@ -12,6 +12,11 @@ fn completions_are_printed_for_each_shell() {
             script.contains("farleaf") && script.contains("compare"),
             "{shell}"
         );
+        // `figures rolex --output` is hidden: it names the option that replaced it.
+        let figures = place.farleaf(&["figures", "rolex", "--help"]).quietly();
+        assert!(!figures.contains("--output") && figures.contains("--to"));
+        assert!(!script.contains("The option that"), "{shell}");
+        assert!(script.contains("secret-file"), "{shell}");
     }
     let wrong = place.farleaf(&["completions", "tcsh"]);
     assert_eq!(wrong.status, Some(2), "{wrong:?}");
@@ -23,8 +28,8 @@ fn completions_are_printed_for_each_shell() {
 #[test]
 fn manual_pages_are_written() {
     let place = Place::new();
-    let told = place.farleaf(&["man", "--to", "pages/man1"]).quietly();
-    assert!(told.contains("pages/man1/farleaf.1"), "{told}");
+    let output = place.farleaf(&["man", "--to", "pages/man1"]).quietly();
+    assert!(output.contains("pages/man1/farleaf.1"), "{output}");
     for (name, option) in [
         ("farleaf.1", "FARLEAF_SECRET"),
         ("farleaf-put.1", "durability"),

@@ -58,11 +58,11 @@ impl Network {
 }
 
 /// Asserts that the command failed with this text and printed nothing.
-fn assert_refused(ran: &Ran, told: &[&str]) {
+fn assert_refused(ran: &Ran, fragments: &[&str]) {
     assert_eq!((ran.status, ran.stdout.as_str()), (Some(1), ""), "{ran:?}");
     assert!(ran.stderr.starts_with("error: "), "{ran:?}");
-    for told in told {
-        assert!(ran.stderr.contains(told), "no {told:?} in {ran:?}");
+    for fragment in fragments {
+        assert!(ran.stderr.contains(fragment), "no {fragment:?} in {ran:?}");
     }
 }
 
@@ -193,12 +193,12 @@ fn a_wrong_secret_is_refused_slowly() {
     let start = Instant::now();
     let ran = network.run_with("wrong", &["get", "1"]);
     assert!(start.elapsed() >= Duration::from_secs(1), "{ran:?}");
-    let told = [
+    let fragments = [
         network.pool.as_str(),
         "refused the request: wrong secret",
         "`farleaf secret derive`",
     ];
-    assert_refused(&ran, &told);
+    assert_refused(&ran, &fragments);
     network.server.signal(Signal::TERM);
     let (_, log) = network.server.end();
     let warned = log.lines().find(|line| line.contains("log-in failed"));

@@ -72,9 +72,9 @@ fn check_told(place: &Place, index: &str) {
     let part = place
         .farleaf(&["--pool", "shm:b", "table", "list"])
         .quietly();
-    let told = "table 'default' is part 1 of 2 of a table over several pools: keys 1000 to \
+    let description = "table 'default' is part 1 of 2 of a table over several pools: keys 1000 to \
                     18446744073709551615\n";
-    assert!(part.ends_with(told), "{part}");
+    assert!(part.ends_with(description), "{part}");
     let stats = run(place, &["stats", "-t", "default", "--output", "json"]);
     let records: Vec<&str> = stats
         .lines()

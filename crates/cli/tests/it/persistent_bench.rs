@@ -79,8 +79,8 @@ fn own_servers_are_measured() {
         .lines()
         .map(|line| serde_json::from_str(line).expect("JSON"))
         .collect();
-    let told = reports.iter().map(|it| it["workload"].as_str());
-    assert_eq!(told.collect::<Vec<_>>(), [Some("A"), Some("E")]);
+    let workloads = reports.iter().map(|it| it["workload"].as_str());
+    assert_eq!(workloads.collect::<Vec<_>>(), [Some("A"), Some("E")]);
     for report in &reports {
         assert_eq!(
             (&report["errors"], &report["missing"]),

@@ -198,9 +198,9 @@ fn a_second_load_adds_to_the_table() {
     );
     place.farleaf(&["load", "first.gz", "--create"]).quietly();
     let second = place.farleaf(&["load", "second.txt"]).quietly();
-    let told = "wrote 110 records of second.txt into table 'default', which had records: 100 \
+    let message = "wrote 110 records of second.txt into table 'default', which had records: 100 \
                 inserted, 10 updated\n";
-    assert_eq!(second, told);
+    assert_eq!(second, message);
     assert_eq!(
         place.farleaf(&["get", "989", "990", "1099"]).quietly(),
         "989\t989\n990\t5\n1099\t5\n"
@@ -236,34 +236,34 @@ fn a_full_pool_is_told_with_what_was_loaded() {
     place.file("keys.txt", lines(1..=300_000));
     let refused = place.farleaf(&["load", "keys.txt", "--create"]);
     assert_eq!((refused.status, refused.stdout.as_str()), (Some(1), ""));
-    let told = "nothing was loaded; the new table 'default' remains: the pool is \
+    let message = "nothing was loaded; the new table 'default' remains: the pool is \
                 full";
-    assert!(refused.stderr.contains(told), "{refused:?}");
+    assert!(refused.stderr.contains(message), "{refused:?}");
     assert_eq!(all_records(&place, "default"), "");
     for again in [&["load", "keys.txt"][..], &["load", "keys.txt", "--create"]] {
         let refused = place.farleaf(again);
-        let told = "error: nothing was loaded: the pool is full";
-        assert!(refused.stderr.starts_with(told), "{refused:?}");
+        let message = "error: nothing was loaded: the pool is full";
+        assert!(refused.stderr.starts_with(message), "{refused:?}");
     }
     place.farleaf(&["put", "0", "9"]).quietly();
     let partly = place.farleaf(&["load", "keys.txt"]);
     assert_eq!((partly.status, partly.stdout.as_str()), (Some(1), ""));
-    let told = &partly.stderr;
+    let message = &partly.stderr;
     assert!(
-        told.contains(" of 300,000 records") && told.contains("the pool is full"),
-        "{told}"
+        message.contains(" of 300,000 records") && message.contains("the pool is full"),
+        "{message}"
     );
-    let count = written_count(told);
-    assert!(count > 1_000, "{told}");
+    let count = written_count(message);
+    assert!(count > 1_000, "{message}");
     assert!(
-        told.contains(&format!("the keys up to {count}, and")),
-        "{told}"
+        message.contains(&format!("the keys up to {count}, and")),
+        "{message}"
     );
     let found = all_records(&place, "default").lines().count() as u64 - 1;
     // The record at which the load stopped is "perhaps" in the table.
     assert!(
         found == count || found == count + 1,
-        "{found} records, {told}"
+        "{found} records, {message}"
     );
 }
 
@@ -281,19 +281,19 @@ fn an_interrupted_load_says_how_far_it_came() {
     let mut load = place.command(&["load", "keys.txt", "-v"]);
     let mut child = load.stderr(Stdio::piped()).spawn().expect("it starts");
     let mut log = BufReader::new(child.stderr.take().expect("piped"));
-    let mut told = String::new();
-    log.read_line(&mut told).expect("a line");
-    assert!(told.contains("writing record by record"), "{told}");
+    let mut line = String::new();
+    log.read_line(&mut line).expect("a line");
+    assert!(line.contains("writing record by record"), "{line}");
     send(&child, Signal::INT);
-    told.clear();
-    log.read_line(&mut told).expect("a line");
+    line.clear();
+    log.read_line(&mut line).expect("a line");
     assert_eq!(child.wait().expect("it ends").code(), Some(1));
     assert!(
-        told.contains(" of 4,000,000 records") && told.contains("interrupted"),
-        "{told}"
+        line.contains(" of 4,000,000 records") && line.contains("interrupted"),
+        "{line}"
     );
     let found = all_records(&place, "default").lines().count() as u64 - 1;
-    assert_eq!(found, written_count(&told), "{told}");
+    assert_eq!(found, written_count(&line), "{line}");
 }
 
 /// Promise: stats show the contents of each table, and the costs of the command.

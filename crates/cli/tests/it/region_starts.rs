@@ -93,7 +93,7 @@ fn a_lost_coordinator_is_not_founded_anew() {
             &["--listen", "0", "--secret-file", "secret"],
         )
     };
-    let told = [
+    let fragments = [
         "'data-1' belongs to",
         &cluster,
         "dir:data-1/coordinator does not have",
@@ -106,7 +106,7 @@ fn a_lost_coordinator_is_not_founded_anew() {
     for lost in [journal, coordinator] {
         let [lost, elsewhere] = [lost, "elsewhere"].map(|it| place.path().join(it));
         fs::rename(&lost, &elsewhere).expect("moved");
-        refused(&start(), 1, &told);
+        refused(&start(), 1, &fragments);
         assert!(!lost.exists(), "none is made in its place");
         fs::rename(&elsewhere, &lost).expect("moved back");
     }
@@ -130,7 +130,7 @@ fn a_cluster_is_created_by_init_alone() {
             fs::create_dir(place.path().join("d")).expect("made");
         }
         let ran = serving(&place, "d", &["--listen", "0"]);
-        let told = [
+        let fragments = [
             "'d' has no cluster",
             "--init to create a new cluster",
             "--coordinator tcp:HOST:PORT to join",
@@ -139,7 +139,7 @@ fn a_cluster_is_created_by_init_alone() {
             "run the same command again",
             "Nothing was changed",
         ];
-        refused(&ran, 1, &told);
+        refused(&ran, 1, &fragments);
         let is_empty = |path| fs::read_dir(path).is_ok_and(|mut it| it.next().is_none());
         let directory = place.path().join("d");
         assert!(
@@ -148,8 +148,8 @@ fn a_cluster_is_created_by_init_alone() {
         );
     }
     let elsewhere = ["--init", "--coordinator", "tcp:127.0.0.1:1"];
-    let told = ["--init and --coordinator", "cannot be used together"];
-    refused(&serving(&place, "d", &elsewhere), 2, &told);
+    let fragments = ["--init and --coordinator", "cannot be used together"];
+    refused(&serving(&place, "d", &elsewhere), 2, &fragments);
     let crew = Crew::new(2);
     let mut crew = crew;
     let server = &mut crew.servers[1];
@@ -186,13 +186,13 @@ fn a_number_that_another_server_has_is_told() {
         &coordinator,
     ];
     let ran = serving(place, "new", &[&joining[..], &["--number", "2"]].concat());
-    let told = [
+    let fragments = [
         "server 2 already exists",
         &address,
         "--number",
         "no number was assigned",
     ];
-    refused(&ran, 1, &told);
+    refused(&ran, 1, &fragments);
     assert!(!place.path().join("new/SERVER").exists(), "it is nobody's");
 
     fs::create_dir(place.path().join("copy")).expect("made");
@@ -208,12 +208,12 @@ fn a_number_that_another_server_has_is_told() {
     let warned =
         format!("server 2 is waiting: a server with this number is registered at {address}");
     assert!(ran.stderr.contains(&warned), "{ran:?}");
-    let told = format!("error: another server 2 is registered at {address}");
-    let told = ran
+    let message = format!("error: another server 2 is registered at {address}");
+    let is_reported = ran
         .stderr
         .replace("cannot serve regions from 'copy': ", "")
-        .contains(&told);
-    assert!(told && ran.stderr.contains("--number"), "{ran:?}");
+        .contains(&message);
+    assert!(is_reported && ran.stderr.contains("--number"), "{ran:?}");
 
     crew.run(&["table", "create", "t", "--replicas", "2"]);
     crew.wait_whole();
@@ -272,9 +272,9 @@ fn a_server_waits_for_its_coordinator() {
     let patience = ["--secret-file", "secret", "--coordinator-patience", "1"];
     let ran = serving(&place, "data-2", &[&joining[..], &patience].concat());
     assert_eq!(ran.status, Some(1), "{ran:?}");
-    let told =
+    let message =
         format!("error: timed out after 1 s: the coordinator {coordinator} cannot be reached");
-    assert!(ran.stderr.contains(&told), "{ran:?}");
+    assert!(ran.stderr.contains(&message), "{ran:?}");
     let arguments = [
         &["region", "serve", "--data", "data-2"],
         &joining[..],
@@ -352,14 +352,14 @@ fn a_coordinator_that_comes_back_empty_is_refused() {
     ];
     for init in [&[][..], &["--init"]] {
         let ran = serving(&crew.place, "data-1", &[&common, init].concat());
-        let told = [
+        let fragments = [
             "'data-1' is empty",
             &format!("servers or clients of {cluster} connect to {address}"),
             "the other servers keep all their files",
             "Restore 'data-1'",
             "Nothing was changed",
         ];
-        refused(&ran, 1, &told);
+        refused(&ran, 1, &fragments);
         assert!(!own.exists(), "nothing is made");
     }
     fs::rename(&lost, &own).expect("moved back");

@@ -49,13 +49,13 @@ fn a_run_is_told() {
         "S",
     ];
     let text = place.farleaf(&[&SMALL[..], &arguments].concat()).quietly();
-    for told in [
+    for fragment in [
         "1 + 1 regions",
         "Load A  sent",
         "Run A   built",
         "1.1 to 3.0",
     ] {
-        assert!(text.contains(told), "{told}: {text}");
+        assert!(text.contains(fragment), "{fragment}: {text}");
     }
     let json = [
         "--output",
@@ -71,7 +71,7 @@ fn a_run_is_told() {
     let lines = text.lines().map(serde_json::from_str);
     let lines: Vec<Value> = lines.map(|line| line.expect("JSON")).collect();
     let rows: Vec<_> = lines.iter().filter(|it| it["record"] == "row").collect();
-    let told = rows
+    let phases = rows
         .iter()
         .map(|row| (row["kind"].as_str(), row["phase"].as_str()));
     let expected = ["sent", "built"].map(|kind| ["Load A", "Run B"].map(|it| (kind, it)));
@@ -79,7 +79,7 @@ fn a_run_is_told() {
     let expected: Vec<_> = expected
         .map(|(kind, phase)| (Some(*kind), Some(*phase)))
         .collect();
-    assert_eq!(told.collect::<Vec<_>>(), expected);
+    assert_eq!(phases.collect::<Vec<_>>(), expected);
     assert!(lines.len() > rows.len() && lines.last().expect("lines")["record"] == "ratio");
     assert_eq!(fs::read_dir(&scratch).expect("there").count(), 0);
 }
@@ -111,12 +111,15 @@ fn a_file_that_cannot_be_written_ends_it() {
             .current_dir(place.path())
             .output()
             .expect("started");
-        let told = String::from_utf8_lossy(&ran.stderr);
-        assert_eq!(ran.status.code(), Some(1), "{told}");
-        assert!(told.contains("region") || told.contains("server"), "{told}");
+        let message = String::from_utf8_lossy(&ran.stderr);
+        assert_eq!(ran.status.code(), Some(1), "{message}");
         assert!(
-            told.contains("cannot write") && told.contains("File too large"),
-            "{told}"
+            message.contains("region") || message.contains("server"),
+            "{message}"
+        );
+        assert!(
+            message.contains("cannot write") && message.contains("File too large"),
+            "{message}"
         );
         assert_eq!(fs::read_dir(&scratch).expect("there").count(), 0);
     }

@@ -76,9 +76,9 @@ fn a_finding_that_cannot_be_printed_is_told() {
     let mut command = place.command(&arguments.split(' ').collect::<Vec<_>>());
     let ran: Ran = command.stdout(full).output().expect("it runs").into();
     assert_eq!(ran.status, Some(1), "{ran:?}");
-    let told = "breaks a promise, which could not be printed: cannot write to stdout: No space";
+    let message = "breaks a promise, which could not be printed: cannot write to stdout: No space";
     assert!(
-        ran.stderr.starts_with("seed ") && ran.stderr.contains(told),
+        ran.stderr.starts_with("seed ") && ran.stderr.contains(message),
         "{ran:?}"
     );
 }
@@ -102,10 +102,10 @@ fn all_profiles_are_run() {
     let names = Profile::ALL.map(Profile::name);
     let ran = place.farleaf(&[&all[..], &["--seed", "1"]].concat());
     assert_eq!((ran.status, ran.stderr.as_str()), (Some(0), ""), "{ran:?}");
-    let told: Vec<&str> = ran.stdout.lines().step_by(2).collect();
+    let results: Vec<&str> = ran.stdout.lines().step_by(2).collect();
     let expected =
         names.map(|name| format!("1 run, each twice, seed 1, profile {name}: nothing found"));
-    assert_eq!(told, expected);
+    assert_eq!(results, expected);
     let ran = place.farleaf(&all);
     assert_eq!(ran.status, Some(0), "{ran:?}");
     let fresh: Vec<&str> = ran.stderr.lines().collect();
@@ -118,8 +118,8 @@ fn all_profiles_are_run() {
     }
     let ran = place.farleaf(&[&all[..], &["--plant", "moved-at-once"]].concat());
     assert_eq!(ran.status, Some(2), "{ran:?}");
-    let told = "error: --profile all cannot be used with --plant: profile 'retraining' finds";
-    assert!(ran.stderr.starts_with(told), "{ran:?}");
+    let message = "error: --profile all cannot be used with --plant: profile 'retraining' finds";
+    assert!(ran.stderr.starts_with(message), "{ran:?}");
 }
 
 /// Promise: `sim messages` has the exit statuses of `sim check`, and reports violations.
@@ -149,6 +149,6 @@ fn messages_are_judged_with_the_same_statuses() {
     assert!(ran.stdout.contains("\n  bytes: call 0x0 "), "{ran:?}");
     let ran = place.farleaf(&[&few[..], &["--plant", "place-reused-early"]].concat());
     assert_eq!(ran.status, Some(4), "{ran:?}");
-    let told = "the planted bug 'place-reused-early' was not found; it is within 500 runs";
-    assert!(ran.stderr.starts_with(told), "{ran:?}");
+    let message = "the planted bug 'place-reused-early' was not found; it is within 500 runs";
+    assert!(ran.stderr.starts_with(message), "{ran:?}");
 }

@@ -245,11 +245,11 @@ fn what_does_not_fit_a_table_is_told() {
         } else {
             "key"
         };
-        let told = format!(
+        let message = format!(
             "error: the {role} has 4097 bytes, more than the maximum of 4096: \
              'kkkkkkkkkkkkkkkk...'\n"
         );
-        assert_eq!(ran.stderr, told);
+        assert_eq!(ran.stderr, message);
     }
     // The longest key is valid, too.
     for bound in ["--from", "--to", "--prefix"] {
@@ -303,9 +303,9 @@ fn a_pool_that_is_full_in_the_middle_of_a_value_is_told() {
     let refused = || {
         let ran = put("large", "large.bin");
         assert_eq!((ran.status, ran.stdout.as_str()), (Some(1), ""), "{ran:?}");
-        let told = "error: out of space on node 0 for a value block of 67174400 bytes: the pool is \
-                    full";
-        assert!(ran.stderr.starts_with(told), "{ran:?}");
+        let message = "error: out of space on node 0 for a value block of 67174400 bytes: the \
+                       pool is full";
+        assert!(ran.stderr.starts_with(message), "{ran:?}");
         assert_eq!(place.farleaf(&["get", "large"]).status, Some(1));
         ran.stderr
     };
@@ -331,9 +331,12 @@ fn a_pool_that_is_full_in_the_middle_of_a_value_is_told() {
     assert_eq!(refused(), refused());
     place.farleaf(&["put", "small", "value"]).quietly();
     // Space of removed records is free a moment after the command has ended.
-    let begun = Instant::now();
+    let started_at = Instant::now();
     while put("fifty", "fifty.bin").status != Some(0) {
-        assert!(begun.elapsed() < PATIENCE, "something is not given back");
+        assert!(
+            started_at.elapsed() < PATIENCE,
+            "something is not given back"
+        );
         std::thread::sleep(Duration::from_millis(50));
     }
     let keys = place

@@ -364,29 +364,29 @@ fn a_full_pool_is_told_with_what_was_loaded() {
     place.file("records.tsv", lines((0..40_000).map(record)));
     let refused = place.farleaf(&["load", "records.tsv", "--create"]);
     assert_eq!((refused.status, refused.stdout.as_str()), (Some(1), ""));
-    let told = "nothing was loaded; the new table 'default' remains: the pool is \
+    let message = "nothing was loaded; the new table 'default' remains: the pool is \
                 full";
-    assert!(refused.stderr.contains(told), "{refused:?}");
+    assert!(refused.stderr.contains(message), "{refused:?}");
     assert_eq!(place.farleaf(&["dump"]).quietly(), "");
     place.farleaf(&["put", "a", "first"]).quietly();
     let partly = place.farleaf(&["load", "records.tsv"]);
     assert_eq!((partly.status, partly.stdout.as_str()), (Some(1), ""));
-    let told = &partly.stderr;
+    let message = &partly.stderr;
     assert!(
-        told.contains(" of 40,000 records") && told.contains("the pool is full"),
-        "{told}"
+        message.contains(" of 40,000 records") && message.contains("the pool is full"),
+        "{message}"
     );
-    let count = told
+    let count = message
         .split_once("only ")
         .and_then(|(_, rest)| rest.split_once(" of "));
-    let count = count.expect(told).0.replace(',', "");
+    let count = count.expect(message).0.replace(',', "");
     let count: usize = count.parse().expect("a count");
-    assert!(count > 1_000, "{told}");
+    assert!(count > 1_000, "{message}");
     let last = format!(
         "(the keys up to 'key-{:06}', and possibly 'key-{count:06}')",
         count - 1
     );
-    assert!(told.contains(&last), "{told}");
+    assert!(message.contains(&last), "{message}");
     let found = place
         .farleaf(&["scan", "--limit", "0", "--keys-only"])
         .quietly();
@@ -394,7 +394,7 @@ fn a_full_pool_is_told_with_what_was_loaded() {
     // The record at which the load stopped is "perhaps" in the table.
     assert!(
         found == count || found == count + 1,
-        "{found} records, {told}"
+        "{found} records, {message}"
     );
 }
 

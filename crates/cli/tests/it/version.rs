@@ -28,15 +28,15 @@ fn a_pool_of_another_format_version_is_refused() {
     assert!(vandal.status.success(), "{vandal:?}");
     let refused = place.farleaf(&["table", "list"]);
     assert_eq!((refused.status, refused.stdout.as_str()), (Some(1), ""));
-    for told in [
+    for fragment in [
         "shm:default",
         "format version 999",
-        "needs version",
+        "requires version",
         "serve a new pool",
     ] {
         assert!(
-            refused.stderr.contains(told),
-            "{told} is missing: {}",
+            refused.stderr.contains(fragment),
+            "{fragment} is missing: {}",
             refused.stderr
         );
     }

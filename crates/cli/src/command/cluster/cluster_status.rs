@@ -4,47 +4,47 @@ use std::collections::BTreeSet;
 
 use farleaf_cluster::ids::{ClusterId, ServerId, TableId};
 use farleaf_cluster::plan::{PlanOptions, plan};
-use farleaf_cluster::record::room::low_below_bytes;
+use farleaf_cluster::record::space::low_below_bytes;
 use farleaf_cluster::record::{Phase, RegionRecord, Replica, SpaceState};
 use farleaf_cluster::view::View;
 use serde::Serialize;
 
-use super::identity::{SeenOrphan, SeenRefusal, identity_lacks, orphans_of, refusals_of};
-use super::mismatch::{SeenMismatch, note_mismatches};
-use super::verified::{self, SeenVerification};
+use super::identity::{OrphanStatus, RefusalStatus, identity_lacks, orphans_of, refusals_of};
+use super::mismatch::{MismatchStatus, note_mismatches};
+use super::verified::{self, VerificationStatus};
 use crate::command::table_cluster::{Listed, counted, tables_of};
-use crate::strings::{EncodingArguments, ShownRecord, ShownValue};
+use crate::strings::{EncodingArguments, Notation, ShownRecord, ShownValue};
 
 /// State of a cluster, as one JSON object.
 #[derive(Serialize)]
-pub(super) struct Seen {
+pub(super) struct ClusterStatus {
     /// Identity of the cluster; `null` if its record is corrupted.
     pub(super) cluster: Option<ClusterId>,
     pub(super) coordinator: String,
     pub(super) revision: u64,
     /// Address of the master, if there is one.
     pub(super) master: Option<String>,
-    pub(super) servers: Vec<SeenServer>,
+    pub(super) servers: Vec<ServerStatus>,
     pub(super) tables: Vec<Listed>,
-    pub(super) regions: Vec<SeenRegion>,
+    pub(super) regions: Vec<RegionStatus>,
     pub(super) damaged: Vec<Damage>,
     pub(super) waiting: Vec<Waits>,
     /// Replicas with corruption.
     pub(super) faults: Vec<Fault>,
     /// Backups that differed from their primary and have not been repaired yet.
-    pub(super) mismatches: Vec<SeenMismatch>,
+    pub(super) mismatches: Vec<MismatchStatus>,
     /// Number of mismatches that the current primaries have found, repaired ones included.
     pub(super) mismatch_count: u64,
     /// Servers that reject the coordinator's records.
-    pub(super) refusals: Vec<SeenRefusal>,
+    pub(super) refusals: Vec<RefusalStatus>,
     /// Orphaned directories, which servers keep because nothing proves that they are garbage.
-    pub(super) orphans: Vec<SeenOrphan>,
+    pub(super) orphans: Vec<OrphanStatus>,
     /// Problems of the cluster; if there are none, status prints "no problems found".
     pub(super) lacking: Vec<String>,
 }
 
 #[derive(Serialize)]
-pub(super) struct SeenServer {
+pub(super) struct ServerStatus {
     pub(super) number: u64,
     pub(super) address: Option<String>,
     pub(super) is_alive: bool,
@@ -58,28 +58,29 @@ pub(super) struct SeenServer {
     pub(super) free_bytes: Option<u64>,
     /// Free bytes below which the server gets no more replicas.
     pub(super) low_below_bytes: Option<u64>,
-    pub(super) room: Option<SeenRoom>,
+    #[serde(rename = "room")]
+    pub(super) disk_space: Option<SpaceStatus>,
 }
 
 /// Free space of a disk, in classes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum SeenRoom {
+pub(super) enum SpaceStatus {
     Enough,
     Low,
     Full,
 }
 
 #[derive(Serialize)]
-pub(super) struct SeenRegion {
+pub(super) struct RegionStatus {
     pub(super) number: u64,
     pub(super) table: String,
     /// First key of the region. `to` is the first key after it.
     pub(super) from: KeyShown,
     pub(super) to: Option<KeyShown>,
     pub(super) epoch: u64,
-    pub(super) primary: Option<SeenReplica>,
-    pub(super) backups: Vec<SeenReplica>,
+    pub(super) primary: Option<ReplicaStatus>,
+    pub(super) backups: Vec<ReplicaStatus>,
     pub(super) phase: String,
     pub(super) size_bytes: Option<u64>,
     /// Whether the primary serves the region.
@@ -89,7 +90,7 @@ pub(super) struct SeenRegion {
 }
 
 #[derive(Serialize)]
-pub(super) struct SeenReplica {
+pub(super) struct ReplicaStatus {
     pub(super) server: u64,
     /// Whether the server is still in the life in which the replica was ordered.
     pub(super) is_alive: bool,
@@ -97,7 +98,7 @@ pub(super) struct SeenReplica {
     /// Reason why the replica does not serve; `null` if none is known.
     pub(super) trouble: Option<Trouble>,
     /// Progress of verification; `null` if the server does not report it.
-    pub(super) verification: Option<SeenVerification>,
+    pub(super) verification: Option<VerificationStatus>,
 }
 
 /// Reason why a replica does not serve.
@@ -140,7 +141,7 @@ pub(super) struct KeyShown(pub(super) Vec<u8>);
 impl Serialize for KeyShown {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let shown = ShownRecord {
-            encoding: EncodingArguments::default(),
+            notation: Notation::Bytes(EncodingArguments::default()),
             key: &self.0,
             value: ShownValue::NotAsked,
         };
@@ -151,7 +152,7 @@ impl Serialize for KeyShown {
 /// Returns all known servers: those that are alive, drained, or have a replica.
 pub(super) fn servers_of(view: &View) -> BTreeSet<ServerId> {
     let regions = view.regions.values();
-    let replicas = regions.flat_map(|seen| seen.record.replicas());
+    let replicas = regions.flat_map(|entry| entry.record.replicas());
     let with_replicas = replicas.map(|replica| replica.server);
     let mut servers: BTreeSet<ServerId> = with_replicas.collect();
     servers.extend(view.lives.keys());
@@ -159,7 +160,7 @@ pub(super) fn servers_of(view: &View) -> BTreeSet<ServerId> {
     servers
 }
 
-impl Seen {
+impl ClusterStatus {
     /// Returns the state of all tables or of one, as of a view.
     pub(super) fn new(view: &View, coordinator: &str, table: Option<TableId>) -> Self {
         let is_meant = |of: TableId| table.is_none_or(|table| table == of);
@@ -172,19 +173,25 @@ impl Seen {
         let waiting = plan(view, &PlanOptions::default()).waiting;
         let waiting = waiting.into_iter().filter(|waits| {
             let region = view.regions.get(&waits.region);
-            region.is_none_or(|seen| is_meant(seen.record.table))
+            region.is_none_or(|entry| is_meant(entry.record.table))
         });
-        let mut seen = Self {
-            cluster: view.cluster.as_ref().map(|seen| seen.record.cluster),
+        let mut status = Self {
+            cluster: view.cluster.as_ref().map(|entry| entry.record.cluster),
             coordinator: coordinator.to_owned(),
             revision: view.revision.0,
-            master: view.master.as_ref().map(|seen| seen.record.address.clone()),
+            master: view
+                .master
+                .as_ref()
+                .map(|entry| entry.record.address.clone()),
             servers: servers_of(view)
                 .into_iter()
-                .map(|server| SeenServer::new(view, server))
+                .map(|server| ServerStatus::new(view, server))
                 .collect(),
             tables,
-            regions: regions.iter().map(|it| SeenRegion::new(view, it)).collect(),
+            regions: regions
+                .iter()
+                .map(|it| RegionStatus::new(view, it))
+                .collect(),
             damaged: view
                 .damaged
                 .iter()
@@ -207,10 +214,10 @@ impl Seen {
             lacking: Vec::new(),
         };
         for region in regions {
-            seen.mismatch_count += note_mismatches(view, region, &mut seen.mismatches);
+            status.mismatch_count += note_mismatches(view, region, &mut status.mismatches);
         }
-        seen.lacking = seen.lacks();
-        seen
+        status.lacking = status.lacks();
+        status
     }
 
     /// Returns the problems. A change in progress, such as a move, is not a problem.
@@ -271,7 +278,7 @@ impl Seen {
             "that differed from their primaries are catching up",
         );
         let servers = self.servers.iter();
-        let full = servers.filter(|it| it.room == Some(SeenRoom::Full));
+        let full = servers.filter(|it| it.disk_space == Some(SpaceStatus::Full));
         note(full.count(), "server", "has a full disk", "have full disks");
         let unreadable = "cannot be read";
         note(self.damaged.len(), "record", unreadable, unreadable);
@@ -316,9 +323,9 @@ fn faults_of(view: &View, region: &RegionRecord) -> Vec<Fault> {
     faults
 }
 
-impl SeenServer {
+impl ServerStatus {
     fn new(view: &View, server: ServerId) -> Self {
-        let regions = view.regions.values().map(|seen| &seen.record);
+        let regions = view.regions.values().map(|entry| &entry.record);
         let has = regions.clone().filter(|it| it.replica_on(server).is_some());
         let is_primary = |it: &&RegionRecord| it.primary.is_some_and(|it| it.server == server);
         let life = view.lives.get(&server);
@@ -342,16 +349,16 @@ impl SeenServer {
             capacity_bytes,
             free_bytes,
             low_below_bytes: capacity_bytes.map(low_below_bytes),
-            room: free_bytes.map(|_| match view.space_of(server) {
-                SpaceState::Enough => SeenRoom::Enough,
-                SpaceState::Low => SeenRoom::Low,
-                SpaceState::Full => SeenRoom::Full,
+            disk_space: free_bytes.map(|_| match view.space_of(server) {
+                SpaceState::Enough => SpaceStatus::Enough,
+                SpaceState::Low => SpaceStatus::Low,
+                SpaceState::Full => SpaceStatus::Full,
             }),
         }
     }
 }
 
-impl SeenRegion {
+impl RegionStatus {
     fn new(view: &View, region: &RegionRecord) -> Self {
         let table = view.tables.get(&region.table);
         let report = region.primary.and_then(|it| view.report(region.region, it));
@@ -361,19 +368,19 @@ impl SeenRegion {
                 && report.broken.is_none()
                 && primary.is_some_and(|primary| !primary.stopped)
         });
-        let replica = |replica: Replica, is_in_sync| SeenReplica {
+        let replica = |replica: Replica, is_in_sync| ReplicaStatus {
             server: replica.server.0,
             is_alive: view.is_alive(replica),
             is_in_sync,
-            trouble: trouble_of(view, (region, replica)),
+            trouble: trouble_of(view, region, replica),
             verification: view
                 .report(region.region, replica)
                 .and_then(|report| report.verification.as_ref())
-                .map(SeenVerification::new),
+                .map(VerificationStatus::new),
         };
         Self {
             number: region.region.0,
-            table: table.map_or_else(String::new, |seen| seen.record.name.clone()),
+            table: table.map_or_else(String::new, |entry| entry.record.name.clone()),
             from: KeyShown(region.from.0.clone()),
             to: region.to.as_ref().map(|to| KeyShown(to.0.clone())),
             epoch: region.epoch.0,
@@ -399,7 +406,7 @@ impl SeenRegion {
     }
 }
 
-fn trouble_of(view: &View, (region, replica): (&RegionRecord, Replica)) -> Option<Trouble> {
+fn trouble_of(view: &View, region: &RegionRecord, replica: Replica) -> Option<Trouble> {
     if view.lives.contains_key(&replica.server) && view.is_over(replica) {
         return Some(Trouble::Restarted);
     }
@@ -452,7 +459,9 @@ pub(super) mod tests {
     /// Returns a server's report about its replica of region 7.
     pub(in super::super) fn report(
         number: u64,
-        (broken, is_damaged, fault): (bool, bool, bool),
+        broken: bool,
+        is_damaged: bool,
+        fault: bool,
     ) -> [Entry; 2] {
         let server = ServerId(number);
         let registered = ServerRecord {
@@ -512,30 +521,32 @@ pub(super) mod tests {
                 is_lost: false,
             })
             .into();
-        let seen = |reports: [(bool, bool, bool); 3]| {
+        let status = |reports: [(bool, bool, bool); 3]| {
             let reports = (1..).zip(reports);
             let entries: Vec<Entry> = reports
-                .flat_map(|(number, it)| report(number, it))
+                .flat_map(|(number, (broken, is_damaged, fault))| {
+                    report(number, broken, is_damaged, fault)
+                })
                 .collect();
             let view = View::of(Revision(9), &entries);
             assert!(view.damaged.is_empty(), "{:?}", view.damaged);
             let faults = faults_of(&view, &region);
-            let told: Vec<_> = faults.iter().map(|it| (it.server, it.is_broken)).collect();
-            let mut seen = Seen::new(&view, "tcp:h:1", None);
-            seen.faults = faults;
-            (told, seen.lacks().join("; "))
+            let replicas: Vec<_> = faults.iter().map(|it| (it.server, it.is_broken)).collect();
+            let mut status = ClusterStatus::new(&view, "tcp:h:1", None);
+            status.faults = faults;
+            (replicas, status.lacks().join("; "))
         };
         let whole = (false, false, false);
         let (broken, faulty) = ((true, true, false), (false, false, true));
-        let (told, lacks) = seen([whole, broken, (true, false, false)]);
-        assert_eq!(told, [(2, true)]);
+        let (replicas, lacks) = status([whole, broken, (true, false, false)]);
+        assert_eq!(replicas, [(2, true)]);
         assert!(
             lacks.contains("1 replica is corrupted and being replaced from another one")
                 && !lacks.contains("no replica can repair"),
             "{lacks}"
         );
-        let (told, lacks) = seen([faulty, broken, broken]);
-        assert_eq!(told, [(1, false), (2, true), (3, true)]);
+        let (replicas, lacks) = status([faulty, broken, broken]);
+        assert_eq!(replicas, [(1, false), (2, true), (3, true)]);
         assert!(
             lacks.contains(
                 "1 region has corruption that no replica can repair; 2 replicas are corrupted"
@@ -559,8 +570,8 @@ pub(super) mod tests {
             (true, LIFE.0.0 - 1, Some(Trouble::Restarted)),
             (true, LIFE.0.0 + 1, None),
         ] {
-            let view = View::of(Revision(9), &report(1, (broken, false, false)));
-            let trouble = trouble_of(&view, (&region, ordered_in(revision)));
+            let view = View::of(Revision(9), &report(1, broken, false, false));
+            let trouble = trouble_of(&view, &region, ordered_in(revision));
             assert_eq!(trouble, expected, "{broken}, {revision}");
         }
     }

@@ -9,12 +9,12 @@ use farleaf_cluster::ids::ClusterId;
 use farleaf_cluster::view::View;
 use serde::Serialize;
 
-use super::seen::Seen;
+use super::cluster_status::ClusterStatus;
 use crate::command::table_cluster::counted;
 
 /// Orphan: a directory that a server keeps until an operator removes it.
 #[derive(Serialize)]
-pub(super) struct SeenOrphan {
+pub(super) struct OrphanStatus {
     server: u64,
     path: String,
     how: String,
@@ -22,17 +22,17 @@ pub(super) struct SeenOrphan {
 
 /// Server that rejects the coordinator's records, with its reason.
 #[derive(Serialize)]
-pub(super) struct SeenRefusal {
+pub(super) struct RefusalStatus {
     server: u64,
     how: String,
 }
 
-pub(super) fn orphans_of(view: &View) -> Vec<SeenOrphan> {
+pub(super) fn orphans_of(view: &View) -> Vec<OrphanStatus> {
     let servers = view.lives.keys().copied();
     let reports = servers.filter_map(|server| Some((server, view.server_report(server)?)));
     let orphans = reports.flat_map(|(server, report)| {
         let orphans = report.orphans.iter();
-        orphans.map(move |orphan| SeenOrphan {
+        orphans.map(move |orphan| OrphanStatus {
             server: server.0,
             path: orphan.path.clone(),
             how: orphan.how.clone(),
@@ -41,11 +41,11 @@ pub(super) fn orphans_of(view: &View) -> Vec<SeenOrphan> {
     orphans.collect()
 }
 
-pub(super) fn refusals_of(view: &View) -> Vec<SeenRefusal> {
+pub(super) fn refusals_of(view: &View) -> Vec<RefusalStatus> {
     let refusals = view.refusals.iter();
-    let refusals = refusals.map(|(server, seen)| SeenRefusal {
+    let refusals = refusals.map(|(server, entry)| RefusalStatus {
         server: server.0,
-        how: seen.record.how.clone(),
+        how: entry.record.how.clone(),
     });
     refusals.collect()
 }
@@ -54,10 +54,10 @@ pub(super) fn refusals_of(view: &View) -> Vec<SeenRefusal> {
 const ADVICE: &str = ". This server serves nothing";
 
 /// Returns lines that describe the problems and how to fix them.
-pub(super) fn identity_text(seen: &Seen) -> String {
+pub(super) fn identity_text(status: &ClusterStatus) -> String {
     let mut text = String::new();
     let mut advised = BTreeSet::new();
-    for SeenRefusal { server, how } in &seen.refusals {
+    for RefusalStatus { server, how } in &status.refusals {
         let how = escape(how.as_bytes());
         // The advice is long, and the same for all of one start.
         let how = match how.split_once(ADVICE) {
@@ -69,7 +69,7 @@ pub(super) fn identity_text(seen: &Seen) -> String {
             "server {server} rejects the coordinator's records: {how}"
         );
     }
-    for SeenOrphan { server, path, how } in &seen.orphans {
+    for OrphanStatus { server, path, how } in &status.orphans {
         let (path, how) = (escape(path.as_bytes()), escape(how.as_bytes()));
         let _ = writeln!(
             text,
@@ -82,14 +82,14 @@ pub(super) fn identity_text(seen: &Seen) -> String {
 }
 
 /// Returns the problems with the identity, for the list of all problems.
-pub(super) fn identity_lacks(seen: &Seen) -> Vec<String> {
+pub(super) fn identity_lacks(status: &ClusterStatus) -> Vec<String> {
     let mut lacks = Vec::new();
-    if seen.cluster.is_some_and(ClusterId::is_legacy) {
+    if status.cluster.is_some_and(ClusterId::is_legacy) {
         let how = "the cluster was created by an older version and has no 128-bit id, so its \
                    servers serve nothing (run `farleaf cluster adopt`)";
         lacks.push(how.to_owned());
     }
-    match seen.refusals.len() {
+    match status.refusals.len() {
         0 => {}
         1 => lacks.push("1 server rejects the coordinator's records".to_owned()),
         count => lacks.push(format!(
@@ -97,7 +97,7 @@ pub(super) fn identity_lacks(seen: &Seen) -> Vec<String> {
             counted(count, "server")
         )),
     }
-    match seen.orphans.len() {
+    match status.orphans.len() {
         0 => {}
         1 => lacks.push("1 orphaned directory is kept for an operator".to_owned()),
         count => lacks.push(format!(

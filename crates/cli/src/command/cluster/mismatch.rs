@@ -7,7 +7,7 @@ use serde::Serialize;
 
 /// Backup whose data differed from those of its primary.
 #[derive(Serialize)]
-pub(super) struct SeenMismatch {
+pub(super) struct MismatchStatus {
     pub(super) region: u64,
     /// Server that had the backup.
     pub(super) server: u64,
@@ -23,13 +23,13 @@ pub(super) struct SeenMismatch {
 pub(super) fn note_mismatches(
     view: &View,
     region: &RegionRecord,
-    to: &mut Vec<SeenMismatch>,
+    to: &mut Vec<MismatchStatus>,
 ) -> u64 {
     let report = region.primary.and_then(|it| view.report(region.region, it));
     let Some(primary) = report.and_then(|it| it.primary.as_ref()) else {
         return 0;
     };
-    to.extend(primary.mismatches.iter().cloned().map(|it| SeenMismatch {
+    to.extend(primary.mismatches.iter().cloned().map(|it| MismatchStatus {
         region: region.region.0,
         server: it.server.0,
         replica: it.replica.0,
@@ -41,8 +41,8 @@ pub(super) fn note_mismatches(
 }
 
 /// Describes a mismatch and how the cluster handles it.
-pub(super) fn mismatch_text(mismatch: &SeenMismatch) -> String {
-    let SeenMismatch {
+pub(super) fn mismatch_text(mismatch: &MismatchStatus) -> String {
+    let MismatchStatus {
         region,
         server,
         replica,
@@ -67,8 +67,8 @@ mod tests {
     use farleaf_cluster::record::region::Key;
     use farleaf_cluster::record::{MismatchReport, PrimaryReport, Record as _, ServerReport};
 
-    use super::super::seen::Seen;
-    use super::super::seen::tests::{replica, report};
+    use super::super::cluster_status::ClusterStatus;
+    use super::super::cluster_status::tests::{replica, report};
     use super::*;
 
     /// Promise: a mismatch is shown with region, server, part, and both lengths and checksums.
@@ -78,7 +78,7 @@ mod tests {
             size_bytes,
             checksum: digit.repeat(16),
         };
-        let shown = mismatch_text(&SeenMismatch {
+        let shown = mismatch_text(&MismatchStatus {
             region: 7,
             server: 3,
             replica: 12,
@@ -112,24 +112,25 @@ mod tests {
         };
         for mismatches in [vec![mismatch], Vec::new()] {
             let is_whole = mismatches.is_empty();
-            let mut entries = report(1, (false, false, false));
-            let mut told: ServerReport = serde_json::from_slice(&entries[1].value).expect("JSON");
-            told.replicas[0].primary = Some(PrimaryReport {
+            let mut entries = report(1, false, false, false);
+            let mut report: ServerReport = serde_json::from_slice(&entries[1].value).expect("JSON");
+            report.replicas[0].primary = Some(PrimaryReport {
                 mismatches,
                 mismatch_count: 4,
                 ..PrimaryReport::default()
             });
-            entries[1].value = told.encode();
+            entries[1].value = report.encode();
             let view = View::of(Revision(9), &entries);
             assert!(view.damaged.is_empty(), "{:?}", view.damaged);
-            let mut seen = Seen::new(&view, "tcp:h:1", None);
-            seen.mismatch_count += note_mismatches(&view, &region, &mut seen.mismatches);
-            let servers: Vec<_> = seen.mismatches.iter().map(|it| it.server).collect();
+            let mut status = ClusterStatus::new(&view, "tcp:h:1", None);
+            status.mismatch_count += note_mismatches(&view, &region, &mut status.mismatches);
+            let servers: Vec<_> = status.mismatches.iter().map(|it| it.server).collect();
             assert_eq!(servers, if is_whole { vec![] } else { vec![3] });
-            assert_eq!(seen.mismatch_count, 4);
-            let lacks = seen.lacks().join("; ");
-            let is_told = lacks.contains("1 replica that differed from its primary is catching up");
-            assert_eq!(is_told, !is_whole, "{lacks}");
+            assert_eq!(status.mismatch_count, 4);
+            let lacks = status.lacks().join("; ");
+            let is_reported =
+                lacks.contains("1 replica that differed from its primary is catching up");
+            assert_eq!(is_reported, !is_whole, "{lacks}");
         }
     }
 }

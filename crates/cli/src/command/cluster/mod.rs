@@ -6,14 +6,14 @@
 //! | `identity` | directories of other clusters, and servers that reject the coordinator's records
 //! |
 //! | `orders` | administrative commands: moves, splits, drains, giving up |
-//! | `seen` | state of a cluster, and its problems |
+//! | `cluster_status` | state of a cluster, and its problems |
 //! | `status` | that state as text and as JSON |
 //! | `verified` | progress of the verification of replicas |
 
+mod cluster_status;
 mod identity;
 mod mismatch;
 mod orders;
-mod seen;
 mod status;
 mod verified;
 
@@ -24,8 +24,8 @@ use clap::{Args, Subcommand};
 use farleaf_cluster::ids::StartNonce;
 use farleaf_cluster::{admin, starts};
 
-use super::cluster_way::{Opened, open_patiently};
-use super::patient::PATIENCE_DEFAULT_S;
+use super::cluster_client::{Opened, open_patiently};
+use super::coordinator_retry::PATIENCE_DEFAULT_S;
 use crate::arguments::{OutputArgument, PoolArguments};
 use crate::failure::Ending;
 use crate::output::{OutputFormat, print};
@@ -178,13 +178,13 @@ pub(crate) fn run(pool: &PoolArguments, arguments: &ClusterArguments) -> anyhow:
             from,
             to,
             patience,
-        } => orders::move_replica(&opened, (table, *region), (*from, *to), *patience),
+        } => orders::move_replica(&opened, table, *region, *from, *to, *patience),
         ClusterCommand::Split {
             table,
             key,
             encoding,
             patience,
-        } => orders::split(&opened, (table, key), *encoding, *patience),
+        } => orders::split(&opened, table, key, *encoding, *patience),
         ClusterCommand::Drain { server, wait } => orders::drain(&opened, *server, *wait),
         ClusterCommand::Undrain { server } => orders::undrain(&opened, *server),
         ClusterCommand::GiveUp {
@@ -192,7 +192,7 @@ pub(crate) fn run(pool: &PoolArguments, arguments: &ClusterArguments) -> anyhow:
             region,
             servers,
             patience,
-        } => orders::give_up(&opened, (table, *region), servers, *patience),
+        } => orders::give_up(&opened, table, *region, servers, *patience),
     }
 }
 
@@ -205,7 +205,7 @@ fn parse_start(text: &str) -> Result<StartNonce, &'static str> {
 fn accept_loss(opened: &Opened, nonce: StartNonce) -> anyhow::Result<Ending> {
     let refused = starts::check_refused(opened.coordinator(), nonce);
     let accepted = refused.and_then(|()| starts::accept_lost_start(opened.coordinator(), nonce));
-    accepted.map_err(|error| opened.told(error))?;
+    accepted.map_err(|error| opened.explain(error))?;
     print(format_args!(
         "accepted the loss of {nonce} at the coordinator {}: servers that saw it now use the older \
          records\n",
@@ -216,10 +216,10 @@ fn accept_loss(opened: &Opened, nonce: StartNonce) -> anyhow::Result<Ending> {
 
 fn adopt(opened: &Opened) -> anyhow::Result<Ending> {
     // etcd has no process that records its starts.
-    let begun = starts::begin_first_start(opened.coordinator());
-    begun.map_err(|error| opened.told(error))?;
+    let started = starts::begin_first_start(opened.coordinator());
+    started.map_err(|error| opened.explain(error))?;
     let adopted = admin::adopt(opened.coordinator());
-    let record = adopted.map_err(|error| opened.told(error))?;
+    let record = adopted.map_err(|error| opened.explain(error))?;
     let formerly = record
         .formerly
         .map_or_else(String::new, |it| it.to_string());
@@ -231,9 +231,9 @@ fn adopt(opened: &Opened) -> anyhow::Result<Ending> {
 }
 
 fn init(opened: &Opened) -> anyhow::Result<Ending> {
-    let created = admin::found(opened.coordinator());
-    let cluster = created.map_err(|error| opened.told(error))?;
-    starts::begin_start(opened.coordinator()).map_err(|error| opened.told(error))?;
+    let created = admin::create_cluster(opened.coordinator());
+    let cluster = created.map_err(|error| opened.explain(error))?;
+    starts::begin_start(opened.coordinator()).map_err(|error| opened.explain(error))?;
     print(format_args!(
         "created {cluster} in {}; `farleaf region serve --coordinator {0}` adds a server\n",
         opened.address

@@ -12,8 +12,8 @@ use farleaf_cluster::record::{AdminReply, AdminRequestKind, Phase};
 use farleaf_cluster::view::View;
 
 use super::PatienceArgument;
-use super::seen::{phase_text, servers_of};
-use crate::command::cluster_way::Opened;
+use super::cluster_status::{phase_text, servers_of};
+use crate::command::cluster_client::Opened;
 use crate::command::table_cluster::counted;
 use crate::failure::Ending;
 use crate::log::say;
@@ -21,18 +21,20 @@ use crate::output::print;
 use crate::strings::EncodingArguments;
 
 /// Interval at which the reason for waiting is printed, if nothing changes.
-const TOLD_INTERVAL: Duration = Duration::from_secs(3);
+const REPORT_INTERVAL: Duration = Duration::from_secs(3);
 
 /// Maximum number of waiting regions whose reasons are printed.
-const TOLD_COUNT_MAX: usize = 4;
+const REPORTED_COUNT_MAX: usize = 4;
 
 /// Interval at which the progress is checked.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
 pub(super) fn move_replica(
     opened: &Opened,
-    (table, region): (&str, u64),
-    (from, to): (u64, u64),
+    table: &str,
+    region: u64,
+    from: u64,
+    to: u64,
     patience: PatienceArgument,
 ) -> anyhow::Result<Ending> {
     let view = opened.view()?;
@@ -55,14 +57,15 @@ pub(super) fn move_replica(
 
 pub(super) fn split(
     opened: &Opened,
-    (name, key): (&str, &OsStr),
+    name: &str,
+    key: &OsStr,
     encoding: EncodingArguments,
     patience: PatienceArgument,
 ) -> anyhow::Result<Ending> {
     let at = Key(encoding.read_key(key)?);
     let view = opened.view()?;
     let named = admin::table_named(opened.coordinator(), name);
-    let table = named.map_err(|error| opened.told(error))?;
+    let table = named.map_err(|error| opened.explain(error))?;
     let regions = view.regions_of(table);
     let found = regions.iter().find(|region| region.covers(&at.0));
     let region = found.map(|record| record.region).ok_or_else(|| {
@@ -83,7 +86,8 @@ pub(super) fn split(
 
 pub(super) fn give_up(
     opened: &Opened,
-    (table, region): (&str, u64),
+    table: &str,
+    region: u64,
     servers: &[u64],
     patience: PatienceArgument,
 ) -> anyhow::Result<Ending> {
@@ -115,10 +119,10 @@ fn find_region(
     region: u64,
 ) -> anyhow::Result<(TableId, RegionId)> {
     let named = admin::table_named(opened.coordinator(), name);
-    let table = named.map_err(|error| opened.told(error))?;
+    let table = named.map_err(|error| opened.explain(error))?;
     let region = RegionId(region);
-    let seen = view.regions.get(&region);
-    if seen.is_none_or(|seen| seen.record.table != table) {
+    let entry = view.regions.get(&region);
+    if entry.is_none_or(|entry| entry.record.table != table) {
         return Err(anyhow::anyhow!(
             "table '{name}' has no {region}; see `farleaf cluster status --table {name}`"
         ));
@@ -143,12 +147,12 @@ fn order(
     patience: PatienceArgument,
 ) -> anyhow::Result<()> {
     let coordinator = opened.coordinator();
-    let wished = admin::admin_request(coordinator, kind);
-    let admin_request = wished.map_err(|error| opened.told(error))?;
+    let recorded = admin::admin_request(coordinator, kind);
+    let admin_request = recorded.map_err(|error| opened.explain(error))?;
     let deadline = Instant::now() + Duration::from_secs(patience.timeout.into());
     loop {
         let answered = admin::answer(coordinator, admin_request);
-        match answered.map_err(|error| opened.told(error))? {
+        match answered.map_err(|error| opened.explain(error))? {
             Some(AdminReply::Begun) => return Ok(()),
             Some(AdminReply::Refused(why)) => {
                 return Err(anyhow::anyhow!(
@@ -171,7 +175,7 @@ pub(super) fn drain(opened: &Opened, server: u64, waits: bool) -> anyhow::Result
     let server = ServerId(server);
     check_server(opened, &opened.view()?, server)?;
     let drained = admin::set_drain(opened.coordinator(), server, true);
-    drained.map_err(|error| opened.told(error))?;
+    drained.map_err(|error| opened.explain(error))?;
     if !waits {
         print(format_args!(
             "{server} is drained: its replicas move to other servers; `farleaf cluster status` \
@@ -184,7 +188,7 @@ pub(super) fn drain(opened: &Opened, server: u64, waits: bool) -> anyhow::Result
 
 /// Waits until the server has no replicas. Prints now and then which ones are left, and why.
 fn wait_drained(opened: &Opened, server: ServerId) -> anyhow::Result<Ending> {
-    let (mut told_count, mut told_at) = (0, Instant::now());
+    let (mut reported_count, mut reported_at) = (0, Instant::now());
     loop {
         let view = opened.view()?;
         if !view.drains.contains(&server) {
@@ -199,13 +203,13 @@ fn wait_drained(opened: &Opened, server: ServerId) -> anyhow::Result<Ending> {
             ))?;
             return Ok(Ending::Done);
         }
-        if left_count != told_count || told_at.elapsed() >= TOLD_INTERVAL {
+        if left_count != reported_count || reported_at.elapsed() >= REPORT_INTERVAL {
             say(format_args!(
                 "{server} has {} left: {}",
                 counted(left_count, "replica"),
                 why_left(&view, server)
             ));
-            (told_count, told_at) = (left_count, Instant::now());
+            (reported_count, reported_at) = (left_count, Instant::now());
         }
         thread::sleep(LOOK_INTERVAL);
     }
@@ -217,13 +221,13 @@ fn why_left(view: &View, server: ServerId) -> String {
         return "no master is elected, so no replica moves".to_owned();
     }
     let waiting = plan(view, &PlanOptions::default()).waiting;
-    let regions = view.regions.values().map(|seen| &seen.record);
-    let left: Vec<_> = regions
+    let regions = view.regions.values().map(|entry| &entry.record);
+    let remaining: Vec<_> = regions
         .filter(|record| record.replica_on(server).is_some())
         .collect();
-    let mut told: Vec<String> = left
+    let mut reasons: Vec<String> = remaining
         .iter()
-        .take(TOLD_COUNT_MAX)
+        .take(REPORTED_COUNT_MAX)
         .map(|record| {
             let region = record.region;
             let waits = waiting.iter().find(|it| it.region == region);
@@ -237,16 +241,16 @@ fn why_left(view: &View, server: ServerId) -> String {
             }
         })
         .collect();
-    if left.len() > told.len() {
-        told.push(format!("and {} more", left.len() - told.len()));
+    if remaining.len() > reasons.len() {
+        reasons.push(format!("and {} more", remaining.len() - reasons.len()));
     }
-    told.join("; ")
+    reasons.join("; ")
 }
 
 fn replica_count(view: &View, server: ServerId) -> usize {
     let regions = view.regions.values();
     regions
-        .filter(|seen| seen.record.replica_on(server).is_some())
+        .filter(|entry| entry.record.replica_on(server).is_some())
         .count()
 }
 
@@ -254,7 +258,7 @@ pub(super) fn undrain(opened: &Opened, server: u64) -> anyhow::Result<Ending> {
     let server = ServerId(server);
     check_server(opened, &opened.view()?, server)?;
     let undrained = admin::set_drain(opened.coordinator(), server, false);
-    undrained.map_err(|error| opened.told(error))?;
+    undrained.map_err(|error| opened.explain(error))?;
     print(format_args!("{server} gets replicas again\n"))?;
     Ok(Ending::Done)
 }

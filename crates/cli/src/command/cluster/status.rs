@@ -6,11 +6,13 @@ use comfy_table::CellAlignment::{Left, Right};
 use farleaf::key::text::escape;
 use farleaf_cluster::admin;
 
+use super::cluster_status::{
+    ClusterStatus, Fault, KeyShown, RegionStatus, ReplicaStatus, ServerStatus, SpaceStatus, Trouble,
+};
 use super::identity::identity_text;
 use super::mismatch::mismatch_text;
-use super::seen::{Fault, KeyShown, Seen, SeenRegion, SeenReplica, SeenRoom, SeenServer, Trouble};
 use super::verified;
-use crate::command::cluster_way::Opened;
+use crate::command::cluster_client::Opened;
 use crate::command::table_cluster::{self, counted};
 use crate::failure::Ending;
 use crate::output::{Lines, OutputFormat, grid, print};
@@ -28,79 +30,79 @@ pub(super) fn run(
     let table = match table {
         Some(name) => {
             let named = admin::table_named(opened.coordinator(), name);
-            Some(named.map_err(|error| opened.told(error))?)
+            Some(named.map_err(|error| opened.explain(error))?)
         }
         None => None,
     };
-    let seen = Seen::new(&opened.view()?, &opened.address, table);
+    let status = ClusterStatus::new(&opened.view()?, &opened.address, table);
     match format {
-        OutputFormat::Text => print(text(&seen))?,
+        OutputFormat::Text => print(text(&status))?,
         OutputFormat::Json => {
             let mut lines = Lines::new(format);
-            lines.line("", &seen)?;
+            lines.line("", &status)?;
             lines.finish()?;
         }
     }
-    Ok(if seen.lacking.is_empty() {
+    Ok(if status.lacking.is_empty() {
         Ending::Done
     } else {
         Ending::Lacking
     })
 }
 
-fn text(seen: &Seen) -> String {
-    let mut text = match seen.cluster {
-        Some(cluster) => format!("{cluster} at {}", seen.coordinator),
-        None => format!("a cluster at {}", seen.coordinator),
+fn text(status: &ClusterStatus) -> String {
+    let mut text = match status.cluster {
+        Some(cluster) => format!("{cluster} at {}", status.coordinator),
+        None => format!("a cluster at {}", status.coordinator),
     };
-    let master = seen.master.as_deref().map_or_else(
+    let master = status.master.as_deref().map_or_else(
         || "no master".to_owned(),
         |address| format!("master at {address}"),
     );
-    let _ = writeln!(text, ", revision {}, {master}", seen.revision);
-    if !seen.servers.is_empty() {
-        text += &servers_text(&seen.servers);
+    let _ = writeln!(text, ", revision {}, {master}", status.revision);
+    if !status.servers.is_empty() {
+        text += &servers_text(&status.servers);
     }
-    if !seen.tables.is_empty() {
-        text += &table_cluster::text(&seen.tables);
-        text += &regions_text(&seen.regions);
+    if !status.tables.is_empty() {
+        text += &table_cluster::text(&status.tables);
+        text += &regions_text(&status.regions);
     }
-    for damage in &seen.damaged {
+    for damage in &status.damaged {
         let _ = writeln!(text, "{}", escape(damage.how.as_bytes()));
     }
-    for told in seen.servers.iter().filter_map(room_text) {
-        let _ = writeln!(text, "{told}");
+    for problem in status.servers.iter().filter_map(space_text) {
+        let _ = writeln!(text, "{problem}");
     }
-    for fault in &seen.faults {
+    for fault in &status.faults {
         let _ = writeln!(text, "{}", fault_text(fault));
     }
-    for mismatch in &seen.mismatches {
+    for mismatch in &status.mismatches {
         let _ = writeln!(text, "{}", mismatch_text(mismatch));
     }
-    text += &identity_text(seen);
-    for waits in &seen.waiting {
-        let is_unavailable = |it: &SeenRegion| it.number == waits.region && !it.is_served;
-        let state = if seen.regions.iter().any(is_unavailable) {
+    text += &identity_text(status);
+    for waits in &status.waiting {
+        let is_unavailable = |it: &RegionStatus| it.number == waits.region && !it.is_served;
+        let state = if status.regions.iter().any(is_unavailable) {
             " unavailable:"
         } else {
             ""
         };
         let _ = writeln!(text, "region {}{state} needs {}", waits.region, waits.what);
     }
-    let up_count = seen.servers.iter().filter(|it| it.is_alive).count();
-    let _ = match &seen.lacking[..] {
+    let up_count = status.servers.iter().filter(|it| it.is_alive).count();
+    let _ = match &status.lacking[..] {
         [] => writeln!(
             text,
             "no problems found: {} up, {} fully replicated",
             counted(up_count, "server"),
-            counted(seen.regions.len(), "region")
+            counted(status.regions.len(), "region")
         ),
         lacking => writeln!(text, "problems: {}", lacking.join("; ")),
     };
     text
 }
 
-fn servers_text(servers: &[SeenServer]) -> String {
+fn servers_text(servers: &[ServerStatus]) -> String {
     let header = [
         "server",
         "address",
@@ -119,10 +121,10 @@ fn servers_text(servers: &[SeenServer]) -> String {
             (false, true) => "down, drained",
         }
         .to_owned();
-        state += match server.room {
-            Some(SeenRoom::Full) => ", disk full",
-            Some(SeenRoom::Low) => ", low on space",
-            Some(SeenRoom::Enough) | None => "",
+        state += match server.disk_space {
+            Some(SpaceStatus::Full) => ", disk full",
+            Some(SpaceStatus::Low) => ", low on space",
+            Some(SpaceStatus::Enough) | None => "",
         };
         [
             server.number.to_string(),
@@ -140,7 +142,7 @@ fn servers_text(servers: &[SeenServer]) -> String {
 }
 
 /// Describes the free space of a server's disk.
-fn free_text(server: &SeenServer) -> String {
+fn free_text(server: &ServerStatus) -> String {
     match (server.free_bytes, server.capacity_bytes) {
         (Some(free), Some(capacity)) => format!("{} of {}", size(free), size(capacity)),
         (Some(free), None) => size(free),
@@ -149,19 +151,19 @@ fn free_text(server: &SeenServer) -> String {
 }
 
 /// Describes the consequences of little free space, if a server has little.
-fn room_text(server: &SeenServer) -> Option<String> {
+fn space_text(server: &ServerStatus) -> Option<String> {
     let (number, free) = (server.number, free_text(server));
     let least = server.low_below_bytes.map_or_else(String::new, size);
-    match server.room? {
-        SeenRoom::Full => Some(format!(
+    match server.disk_space? {
+        SpaceStatus::Full => Some(format!(
             "the disk of server {number} is full: {free} is free; free space on it, or enlarge it: \
              its replicas then continue automatically, and it gets new ones when {least} is free"
         )),
-        SeenRoom::Low => Some(format!(
+        SpaceStatus::Low => Some(format!(
             "server {number} is low on disk space: {free} is free; it gets no new replicas until \
              {least} is free"
         )),
-        SeenRoom::Enough => None,
+        SpaceStatus::Enough => None,
     }
 }
 
@@ -193,7 +195,7 @@ fn fault_text(fault: &Fault) -> String {
     }
 }
 
-fn regions_text(regions: &[SeenRegion]) -> String {
+fn regions_text(regions: &[RegionStatus]) -> String {
     let header = [
         "region", "table", "keys", "epoch", "primary", "backups", "phase", "size", "verified",
     ];
@@ -225,20 +227,20 @@ fn regions_text(regions: &[SeenRegion]) -> String {
 }
 
 /// Formats a server's number, and the problem of its replica, if there is one.
-fn replica_text(replica: &SeenReplica, is_served: bool) -> String {
+fn replica_text(replica: &ReplicaStatus, is_served: bool) -> String {
     let what = match replica {
-        SeenReplica {
+        ReplicaStatus {
             trouble: Some(Trouble::Restarted),
             ..
         } => " (restarted)",
-        SeenReplica {
+        ReplicaStatus {
             is_alive: false, ..
         } => " (down)",
-        SeenReplica {
+        ReplicaStatus {
             trouble: Some(Trouble::Broken),
             ..
         } => " (broken)",
-        SeenReplica {
+        ReplicaStatus {
             is_in_sync: false, ..
         } => " (catching up)",
         _ if !is_served => " (opening)",
@@ -248,7 +250,7 @@ fn replica_text(replica: &SeenReplica, is_served: bool) -> String {
 }
 
 /// Formats the range of keys, shortened.
-fn keys_text(region: &SeenRegion) -> String {
+fn keys_text(region: &RegionStatus) -> String {
     let key = |KeyShown(key): &KeyShown| match key.get(..SHOWN_SIZE_BYTES_MAX) {
         Some(beginning) if key.len() > SHOWN_SIZE_BYTES_MAX => {
             format!("{}...", escape(beginning))
@@ -286,7 +288,7 @@ mod tests {
             entry("ids", b"{"),
         ];
         let view = View::of(Revision(3), &entries);
-        let text = text(&Seen::new(&view, "tcp:h:1", None));
+        let text = text(&ClusterStatus::new(&view, "tcp:h:1", None));
         let newer = "the record 'cluster' has format version 3, but this version of Farleaf \
                      supports up to 2: a newer version has written it; use that version here, too\n";
         assert!(text.contains(newer), "{text}");
@@ -307,20 +309,20 @@ mod tests {
             is_broken,
             how: "block 0 of tree 9 is corrupted: why (byte 4096 of d/trees)".to_owned(),
         };
-        let told = fault_text(&fault(true, false));
+        let text = fault_text(&fault(true, false));
         assert!(
-            told.starts_with("region 7 is corrupted on server 3: block 0 of tree 9 is corrupted")
+            text.starts_with("region 7 is corrupted on server 3: block 0 of tree 9 is corrupted")
         );
-        assert!(told.contains("(byte 4096 of d/trees)") && told.contains("restore the directory"));
-        let told = fault_text(&fault(true, true));
+        assert!(text.contains("(byte 4096 of d/trees)") && text.contains("restore the directory"));
+        let text = fault_text(&fault(true, true));
         assert!(
-            told.starts_with("region 7 is corrupted on server 3: block 0 of tree 9 is corrupted")
+            text.starts_with("region 7 is corrupted on server 3: block 0 of tree 9 is corrupted")
         );
-        assert!(told.ends_with("is being replaced from another one"));
-        let told = fault_text(&fault(false, false));
+        assert!(text.ends_with("is being replaced from another one"));
+        let text = fault_text(&fault(false, false));
         assert!(
-            told.starts_with("server 3 keeps a copy of region 7"),
-            "{told}"
+            text.starts_with("server 3 keeps a copy of region 7"),
+            "{text}"
         );
     }
 
@@ -328,7 +330,7 @@ mod tests {
     /// the root cause is shown.
     #[test]
     fn replicas_that_lack_something_are_told() {
-        let whole = SeenReplica {
+        let whole = ReplicaStatus {
             server: 3,
             is_alive: true,
             is_in_sync: true,
@@ -337,19 +339,19 @@ mod tests {
         };
         assert_eq!(replica_text(&whole, true), "3");
         assert_eq!(replica_text(&whole, false), "3 (opening)");
-        let mut told = whole;
-        told.is_in_sync = false;
-        assert_eq!(replica_text(&told, false), "3 (catching up)");
-        told.trouble = Some(Trouble::Broken);
-        assert_eq!(replica_text(&told, false), "3 (broken)");
-        told.is_alive = false;
-        assert_eq!(replica_text(&told, false), "3 (down)");
-        told.trouble = Some(Trouble::Restarted);
-        assert_eq!(replica_text(&told, false), "3 (restarted)");
+        let mut replica = whole;
+        replica.is_in_sync = false;
+        assert_eq!(replica_text(&replica, false), "3 (catching up)");
+        replica.trouble = Some(Trouble::Broken);
+        assert_eq!(replica_text(&replica, false), "3 (broken)");
+        replica.is_alive = false;
+        assert_eq!(replica_text(&replica, false), "3 (down)");
+        replica.trouble = Some(Trouble::Restarted);
+        assert_eq!(replica_text(&replica, false), "3 (restarted)");
     }
 
-    fn server(free_bytes: Option<u64>, room: Option<SeenRoom>) -> SeenServer {
-        SeenServer {
+    fn server(free_bytes: Option<u64>, disk_space: Option<SpaceStatus>) -> ServerStatus {
+        ServerStatus {
             number: 3,
             address: None,
             is_alive: true,
@@ -361,26 +363,26 @@ mod tests {
             capacity_bytes: Some(60 << 20),
             free_bytes,
             low_below_bytes: Some(15 << 20),
-            room,
+            disk_space,
         }
     }
 
     /// Promise (CONTROL-22): a full or nearly full disk is reported with its free space, what to
     /// do, and when the server gets replicas again. Otherwise nothing is reported.
     #[test]
-    fn little_room_is_told() {
-        let enough = server(Some(20 << 20), Some(SeenRoom::Enough));
-        assert_eq!(room_text(&enough), None);
+    fn low_disk_space_is_reported() {
+        let enough = server(Some(20 << 20), Some(SpaceStatus::Enough));
+        assert_eq!(space_text(&enough), None);
         assert_eq!(free_text(&enough), "20 MiB of 60 MiB");
         assert_eq!(free_text(&server(None, None)), "-");
-        let low = room_text(&server(Some(8 << 20), Some(SeenRoom::Low)));
-        let told = "server 3 is low on disk space: 8 MiB of 60 MiB is free; it gets no new \
+        let low = space_text(&server(Some(8 << 20), Some(SpaceStatus::Low)));
+        let text = "server 3 is low on disk space: 8 MiB of 60 MiB is free; it gets no new \
                     replicas until 15 MiB is free";
-        assert_eq!(low.as_deref(), Some(told));
-        let full = server(Some(0), Some(SeenRoom::Full));
-        let told = room_text(&full).expect("it is full");
+        assert_eq!(low.as_deref(), Some(text));
+        let full = server(Some(0), Some(SpaceStatus::Full));
+        let text = space_text(&full).expect("it is full");
         assert!(
-            told.starts_with("the disk of server 3 is full: 0 B of 60 MiB is free; free space")
+            text.starts_with("the disk of server 3 is full: 0 B of 60 MiB is free; free space")
         );
         assert!(servers_text(&[full]).contains("up, disk full"));
     }

@@ -5,12 +5,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use farleaf_cluster::record::VerificationReport;
 use serde::Serialize;
 
-use super::seen::{SeenRegion, SeenReplica};
+use super::cluster_status::{RegionStatus, ReplicaStatus};
 use crate::command::table_cluster::counted;
 
 /// Progress of the verification of a replica's files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub(super) struct SeenVerification {
+pub(super) struct VerificationStatus {
     /// Whether the copy has been verified since an older version wrote it.
     pub(super) is_finished: bool,
     /// Bytes that the current pass has to verify. `passed_size_bytes` are already verified.
@@ -20,7 +20,7 @@ pub(super) struct SeenVerification {
     pub(super) last_pass_age_s: Option<u64>,
 }
 
-impl SeenVerification {
+impl VerificationStatus {
     /// Returns the progress as of now.
     pub(super) fn new(report: &VerificationReport) -> Self {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -42,15 +42,15 @@ impl SeenVerification {
 
 /// Returns the number of replicas of a region that are not verified, and the number of all its
 /// replicas.
-pub(super) fn unfinished(region: &SeenRegion) -> (usize, usize) {
+pub(super) fn unfinished(region: &RegionStatus) -> (usize, usize) {
     let replicas = || region.primary.iter().chain(&region.backups);
-    let is_unfinished = |it: &&SeenReplica| it.verification.is_some_and(|it| !it.is_finished);
+    let is_unfinished = |it: &&ReplicaStatus| it.verification.is_some_and(|it| !it.is_finished);
     (replicas().filter(is_unfinished).count(), replicas().count())
 }
 
 /// Describes the verification of a region in a few words. The primary reports it, because it
 /// compares its backups with itself.
-pub(super) fn text(region: &SeenRegion) -> String {
+pub(super) fn text(region: &RegionStatus) -> String {
     let primary = region.primary.as_ref();
     let Some(verification) = primary.and_then(|it| it.verification) else {
         return "-".to_owned();
@@ -87,7 +87,7 @@ fn age_text(age_s: u64) -> String {
 }
 
 /// Returns a problem if regions are not verified since an older version wrote them.
-pub(super) fn lacking(regions: &[SeenRegion]) -> Option<String> {
+pub(super) fn lacking(regions: &[RegionStatus]) -> Option<String> {
     let counts = regions.iter().map(unfinished);
     let counts: Vec<_> = counts.filter(|(count, _)| *count > 0).collect();
     let (count, of) = counts
@@ -103,26 +103,26 @@ pub(super) fn lacking(regions: &[SeenRegion]) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::seen::KeyShown;
+    use super::super::cluster_status::KeyShown;
     use super::*;
 
-    const WHOLE: SeenVerification = SeenVerification {
+    const WHOLE: VerificationStatus = VerificationStatus {
         is_finished: true,
         pass_size_bytes: 10 << 20,
         passed_size_bytes: 4 << 20,
         last_pass_age_s: None,
     };
 
-    fn region(verifications: [Option<SeenVerification>; 3]) -> SeenRegion {
+    fn region(verifications: [Option<VerificationStatus>; 3]) -> RegionStatus {
         let replicas = (1..).zip(verifications);
-        let mut replicas = replicas.map(|(server, verification)| SeenReplica {
+        let mut replicas = replicas.map(|(server, verification)| ReplicaStatus {
             server,
             is_alive: true,
             is_in_sync: true,
             trouble: None,
             verification,
         });
-        SeenRegion {
+        RegionStatus {
             number: 7,
             table: "t".to_owned(),
             from: KeyShown(Vec::new()),
@@ -142,8 +142,8 @@ mod tests {
     /// first.
     #[test]
     fn verification_is_shown_in_a_few_words() {
-        let told = |primary: SeenVerification| text(&region([Some(primary), Some(WHOLE), None]));
-        assert_eq!(told(WHOLE), "40 %");
+        let shown = |primary: VerificationStatus| text(&region([Some(primary), Some(WHOLE), None]));
+        assert_eq!(shown(WHOLE), "40 %");
         for (age_s, expected) in [
             (0, "just now"),
             (59, "just now"),
@@ -154,25 +154,25 @@ mod tests {
         ] {
             let last_pass_age_s = Some(age_s);
             assert_eq!(
-                told(SeenVerification {
+                shown(VerificationStatus {
                     last_pass_age_s,
                     ..WHOLE
                 }),
                 expected
             );
         }
-        let found = SeenVerification {
+        let found = VerificationStatus {
             last_pass_age_s: Some(300),
             ..WHOLE
         };
         let mut found = region([Some(found), None, None]);
         found.mismatch_count = 2;
         assert_eq!(text(&found), "5 min ago, 2 mismatches");
-        let unverified = SeenVerification {
+        let unverified = VerificationStatus {
             is_finished: false,
             ..WHOLE
         };
-        assert_eq!(told(unverified), "not finished: 1 of 3");
+        assert_eq!(shown(unverified), "not finished: 1 of 3");
         assert_eq!(text(&region([None, Some(WHOLE), None])), "-");
         let regions = [
             region([Some(WHOLE), Some(unverified), Some(unverified)]),
@@ -197,7 +197,7 @@ mod tests {
             ended_at_unix_s: Some(u64::MAX),
             ..VerificationReport::default()
         };
-        let seen = SeenVerification::new(&report);
-        assert_eq!((seen.last_pass_age_s, seen.percent()), (Some(0), 0));
+        let status = VerificationStatus::new(&report);
+        assert_eq!((status.last_pass_age_s, status.percent()), (Some(0), 0));
     }
 }

@@ -68,7 +68,7 @@ fn load_at_once(
         }
         Err(error) => error,
     };
-    let told = match error.kind() {
+    let context = match error.kind() {
         ErrorKind::ByteLoad(ByteLoadError::TableNotEmpty) => return Ok(false),
         ErrorKind::Fabric(_) => {
             "the load was interrupted: either all records are in the table, or none; check with \
@@ -78,5 +78,5 @@ fn load_at_once(
         ErrorKind::TableDropped { .. } => "nothing was loaded".to_owned(),
         _ => target.nothing_loaded(),
     };
-    Err(anyhow::Error::new(error).context(told))
+    Err(anyhow::Error::new(error).context(context))
 }

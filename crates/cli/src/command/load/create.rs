@@ -80,10 +80,11 @@ fn as_wanted<T>(
 pub(super) fn parts(
     session: &PartitionedSession,
     name: &str,
-    (wanted, first_keys): (&TableOptions, Option<&[u64]>),
+    wanted: &TableOptions,
+    first_keys: Option<&[u64]>,
     records: &[WordRecord],
 ) -> anyhow::Result<Target<WordTable>> {
-    let open = || open_parts_as(session, name, (wanted, first_keys));
+    let open = || open_parts_as(session, name, wanted, first_keys);
     if let Some(target) = open()? {
         return Ok(target);
     }
@@ -130,7 +131,8 @@ fn open_when_whole(session: &PartitionedSession, name: &str) -> Result<Partition
 fn open_parts_as(
     session: &PartitionedSession,
     name: &str,
-    (wanted, first_keys): (&TableOptions, Option<&[u64]>),
+    wanted: &TableOptions,
+    first_keys: Option<&[u64]>,
 ) -> anyhow::Result<Option<Target<WordTable>>> {
     let table = match open_when_whole(session, name) {
         Ok(table) => table,

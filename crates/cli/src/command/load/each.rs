@@ -126,7 +126,7 @@ impl<R: InOrder + ?Sized> Writing<'_, R> {
             }
             Ok(updated_count)
         };
-        let tell_waiting = |written_count: usize| {
+        let report_waiting = |written_count: usize| {
             let key = self.records.shown_key(written_count).unwrap_or_default();
             tracing::warn!(
                 "waiting at key {key} of table '{}' for a leaf lock of another client; check \
@@ -140,7 +140,7 @@ impl<R: InOrder + ?Sized> Writing<'_, R> {
             // The waiting session holds no lock, and the memory node sweeps it.
             std::process::exit(1);
         };
-        watched.run(work, tell_waiting, give_up)
+        watched.run(work, report_waiting, give_up)
     }
 
     pub(super) fn partly_loaded(&self, stopped: Stopped) -> anyhow::Error {
@@ -181,7 +181,7 @@ mod tests {
     }
 
     /// Returns the message of a load that stopped there.
-    fn told<R: InOrder + ?Sized>(written_count: usize, records: &R) -> String {
+    fn message<R: InOrder + ?Sized>(written_count: usize, records: &R) -> String {
         let writing = Writing {
             source: &Source::Stdin,
             name: "t",
@@ -199,7 +199,7 @@ mod tests {
         let (_folder, source) = input_of("1\n2\n3\n5\n");
         let mut input = Input::open(&source, &ProgressBar::hidden()).expect("open");
         let words = read_words(&mut input, FileFormat::Tsv, false).expect("records");
-        let half = told(2, &words[..]);
+        let half = message(2, &words[..]);
         assert!(half.contains("only 2 of 4 records of stdin"), "{half}");
         assert!(
             half.contains("(the keys up to 2, and possibly 3)"),
@@ -209,7 +209,7 @@ mod tests {
             half.contains("starts from the first record: the table 't' was dropped"),
             "{half}"
         );
-        let none = told(0, &words[..]);
+        let none = message(0, &words[..]);
         assert!(none.contains("only 0 of 4 records of stdin"), "{none}");
         assert!(none.contains("(and possibly key 1)"), "{none}");
     }
@@ -221,7 +221,7 @@ mod tests {
         let (_folder, source) = input_of(&format!("a\\n\t\n{long}\t\n"));
         let mut input = Input::open(&source, &ProgressBar::hidden()).expect("open");
         let strings = StringRecords::read(&mut input, FileFormat::Tsv).expect("records");
-        let half = told(1, &strings);
+        let half = message(1, &strings);
         let shown = format!("(the keys up to 'a\\n', and possibly '{}...')", &long[..64]);
         assert!(half.contains(&shown), "{half}");
     }

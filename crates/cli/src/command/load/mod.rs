@@ -239,7 +239,7 @@ fn create_and_load(
                 Sessions::One(session) => create::words(session, name, &options)?,
                 Sessions::Parts(session) => {
                     let bounds = arguments.bounds.bounds.as_deref();
-                    create::parts(session, name, (&options, bounds), records)?
+                    create::parts(session, name, &options, bounds, records)?
                 }
             };
             words::load(source, sessions, &target, records)

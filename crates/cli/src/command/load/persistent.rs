@@ -7,7 +7,7 @@ use indicatif::ProgressBar;
 use super::each::InOrder as _;
 use super::{LoadArguments, Records, read};
 use crate::arguments::PoolArguments;
-use crate::command::cluster_way::{Opened, open_cluster};
+use crate::command::cluster_client::{Opened, open_cluster};
 use crate::failure::{Ending, tell};
 use crate::output::print;
 use crate::progress::count_bar;
@@ -44,7 +44,7 @@ pub(super) fn run(
         create(&opened, name, arguments)?
     } else {
         let table = opened.cluster.open_table(name);
-        table.map_err(|error| opened.told(error).context("nothing was loaded"))?
+        table.map_err(|error| opened.explain(error).context("nothing was loaded"))?
     };
     let table = match arguments.durability.durability() {
         Some(durability) => table.with_durability(durability),
@@ -65,7 +65,7 @@ pub(super) fn run(
 
 fn hint_at_create(opened: &Opened, error: ClientError, name: &str) -> anyhow::Error {
     let is_missing = matches!(error, ClientError::Cluster(ClusterError::NoTable(_)));
-    let error = opened.told(error);
+    let error = opened.explain(error);
     if is_missing {
         error.context(format!(
             "nothing was loaded (--create creates table '{name}')"
@@ -85,11 +85,11 @@ fn create(
     match opened.cluster.create_table(name, &options) {
         Err(ClientError::Cluster(ClusterError::TableExists(_))) => {}
         created => {
-            return created.map_err(|error| opened.told(error).context("nothing was loaded"));
+            return created.map_err(|error| opened.explain(error).context("nothing was loaded"));
         }
     }
     let table = opened.cluster.open_table(name);
-    let table = table.map_err(|error| opened.told(error).context("nothing was loaded"))?;
+    let table = table.map_err(|error| opened.explain(error).context("nothing was loaded"))?;
     if table.replica_count() != options.replica_count {
         return Err(anyhow::anyhow!(
             "nothing was loaded: table '{name}' already exists with {} replicas, not {}; leave out \
@@ -131,7 +131,7 @@ impl Loading<'_> {
                 }
                 let batch = self.batch_from(written_count);
                 let put = self.table.multi_put(&batch);
-                put.map_err(|error| self.partly_loaded(written_count, opened.told(error)))?;
+                put.map_err(|error| self.partly_loaded(written_count, opened.explain(error)))?;
                 written_count += batch.len();
             }
             Ok(())

@@ -81,7 +81,7 @@ fn load_at_once(
         // The error names the parts that are loaded.
         return Err(error.into());
     }
-    let told = match error.kind_in_pool() {
+    let context = match error.kind_in_pool() {
         ErrorKind::Load(LoadError::TableNotEmpty) => return Ok(false),
         ErrorKind::Fabric(_) if matches!(table, WordTable::Parts(_)) => {
             "the load was interrupted: that part has either all its records or none, and the parts \
@@ -96,7 +96,7 @@ fn load_at_once(
         ErrorKind::TableDropped { .. } => "nothing was loaded".to_owned(),
         _ => target.nothing_loaded(),
     };
-    Err(anyhow::Error::new(error).context(told))
+    Err(anyhow::Error::new(error).context(context))
 }
 
 /// Checks that the pools that received records are still served.
