@@ -73,41 +73,16 @@ pub const LAYERS: &[Layer] = &[
         &["base", "executor", "model", "fabric", "pool", "leaf"],
     ),
     layer(
-        "memory/byte-index",
+        "memory/node",
         &[
             "base", "executor", "model", "fabric", "pool", "leaf", "index",
         ],
     ),
     layer(
-        "memory/node",
-        &[
-            "base",
-            "executor",
-            "model",
-            "fabric",
-            "pool",
-            "leaf",
-            "index",
-            "byte-index",
-        ],
-    ),
-    layer(
         "farleaf",
         &[
-            "base",
-            "executor",
-            "model",
-            "fabric",
-            "pool",
-            "leaf",
-            "index",
-            "byte-index",
-            "key",
-            "node",
-            "wire",
-            "cluster",
-            "client",
-            // Behind a feature.
+            "base", "executor", "model", "fabric", "pool", "leaf", "index", "key", "node", "wire",
+            "cluster", "client", // Behind a feature.
             "etcd",
         ],
     ),
@@ -120,18 +95,8 @@ pub const LAYERS: &[Layer] = &[
     layer(
         "tools/sim",
         &[
-            "base",
-            "executor",
-            "model",
-            "fabric",
-            "pool",
-            "leaf",
-            "index",
-            "byte-index",
-            "node",
-            "farleaf",
-            "chart",
-            "bench",
+            "base", "executor", "model", "fabric", "pool", "leaf", "index", "node", "farleaf",
+            "chart", "bench",
         ],
     ),
     Layer {

@@ -13,6 +13,7 @@
 //! | [`leftovers`] | unfinished work, meaningless module names |
 //! | [`links`] | links between documents, reachability of docs/, the summary of the book |
 //! | [`prose`] | plain English in comments and documents, as far as a program can check it |
+//! | [`names`] | terms instead of metaphors, the glossary, one list of search layers |
 //! | [`rules`] | every numbered rule that is cited is defined, once |
 //! | [`manifests`] | metadata, documentation and lints of every crate |
 //!
@@ -28,6 +29,7 @@ pub mod leftovers;
 pub mod links;
 pub mod manifests;
 pub mod markdown;
+pub mod names;
 pub mod prose;
 pub mod rules;
 pub mod rust_text;

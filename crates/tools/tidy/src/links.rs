@@ -65,7 +65,7 @@ pub fn check_docs_are_reachable(tree: &SourceTree) -> Vec<Violation> {
             continue;
         };
         let is_new = reached.insert(path.clone());
-        // The summary of the book lists everything, and so shows nobody the way.
+        // The summary of the book lists everything, and so links no reader to a page.
         let is_followed = extension(&path) == Some("md") && path != DOCS_SUMMARY;
         if is_new && is_followed {
             open.extend(

@@ -20,12 +20,16 @@ pub struct SourceLine {
 impl SourceLine {
     fn push(&mut self, class: Class, character: char) {
         let blank = if character == '\t' { '\t' } else { ' ' };
-        for (kept, text) in [
+        for (text_class, text) in [
             (Class::Code, &mut self.code),
             (Class::Comment, &mut self.comment),
             (Class::Literal, &mut self.literal),
         ] {
-            text.push(if kept == class { character } else { blank });
+            text.push(if text_class == class {
+                character
+            } else {
+                blank
+            });
         }
     }
 }

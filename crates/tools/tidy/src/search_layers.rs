@@ -15,7 +15,7 @@ pub const SEARCH_LAYERS: &[&str] = &[
     "xstore",
 ];
 
-const INDEX_SOURCES: &str = "crates/memory/index/src";
+pub(crate) const INDEX_SOURCES: &str = "crates/memory/index/src";
 
 /// Finds paths from one search layer's module into another's: `crate::`, `super::` or the crate's
 /// own name followed by the other layer, also within braces.
@@ -40,8 +40,13 @@ pub fn check(tree: &SourceTree) -> Vec<Violation> {
 }
 
 fn belongs_to(path: &str, layer: &str) -> bool {
-    path == format!("{INDEX_SOURCES}/{layer}.rs")
-        || path.starts_with(&format!("{INDEX_SOURCES}/{layer}/"))
+    let own = path
+        .strip_prefix(INDEX_SOURCES)
+        .and_then(|path| path.strip_prefix('/'));
+    let Some(own) = own.map(|own| own.strip_prefix("strings/").unwrap_or(own)) else {
+        return false;
+    };
+    own == format!("{layer}.rs") || own.starts_with(&format!("{layer}/"))
 }
 
 /// Returns the search layers that these tokens name by a path, with their lines.

@@ -52,7 +52,7 @@ fn matches(pattern: &str, path: &str) -> bool {
 /// Returns whether the comment above the statement that continues in this line has the word.
 fn has_proof(lines: &[SourceLine], line_index: usize) -> bool {
     let mut above = lines[..line_index].iter().rev().peekable();
-    // Attributes are between a comment and its item, and a statement may have begun earlier.
+    // Attributes are between a comment and its item, and a statement may start earlier.
     while above
         .next_if(|line| is_attribute(line) || is_continued(line))
         .is_some()

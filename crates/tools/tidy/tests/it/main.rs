@@ -4,8 +4,8 @@ use std::path::Path;
 
 use farleaf_tidy::layers::LAYERS;
 use farleaf_tidy::{
-    SourceTree, Violation, layering, leftovers, links, manifests, prose, rules, search_layers,
-    size, unsafe_code,
+    SourceTree, Violation, layering, leftovers, links, manifests, names, prose, rules,
+    search_layers, size, unsafe_code,
 };
 
 fn tree() -> SourceTree {
@@ -141,4 +141,22 @@ fn cited_rules_exist() {
 #[test]
 fn the_book_has_every_page() {
     assert_none(&links::check_summary(&tree()));
+}
+
+/// Promise: no name is a metaphor or a participle.
+#[test]
+fn names_are_terms_of_the_field() {
+    assert_none(&names::check(&tree()));
+}
+
+/// Promise: each term of the glossary has one meaning and occurs in names of the sources.
+#[test]
+fn glossary_terms_are_used_once() {
+    assert_none(&names::check_glossary(&tree()));
+}
+
+/// Promise: code, tidy and README have the same search layers.
+#[test]
+fn search_layers_have_one_list() {
+    assert_none(&names::check_search_layers(&tree()));
 }
