@@ -310,7 +310,7 @@ impl Greeter {
                 Ok(LoginAction::Wait) => waiting.push(pending_login),
                 Ok(LoginAction::HangUp) => {}
                 Ok(LoginAction::Admit(proof)) => {
-                    authenticated.extend(pending_login.admitted(proof))
+                    authenticated.extend(pending_login.admitted(proof));
                 }
                 Err(error) => {
                     tracing::debug!(peer = %pending_login.peer, %error, "connection closed");
