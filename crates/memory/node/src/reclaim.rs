@@ -4,7 +4,8 @@
 //!    number and records it in the entry. Sessions that follow to that number, or register later,
 //!    do not use the table.
 //! 2. When every session that is not fenced has published that number or a later one, no operation
-//!    on the table is running anywhere. The node zeroes the table's chunks and frees them.
+//!    on the table is running anywhere. The node takes over each chunk that the table still has,
+//!    zeroes it and frees it.
 //! 3. When all chunks are free, the catalog entry is freed.
 
 use farleaf_base::{SequenceNumber, SessionId};
@@ -123,10 +124,19 @@ impl<E: Endpoint> MemoryMaintainer<E> {
             }
             // A leased chunk is given back by its session, or swept when the session is fenced.
             // Chunks of the node itself were left by a reclamation or a sweep that failed.
-            let taken = (chunk.owner.is_free() || chunk.owner == self.owner)
-                && allocator.take_over(index, chunk.owner).await?.is_some();
-            if !taken {
+            let taken = if chunk.owner.is_free() || chunk.owner == self.owner {
+                allocator.take_over(index, chunk.owner).await?
+            } else {
+                None
+            };
+            let Some(current) = taken else {
                 left += 1;
+                continue;
+            };
+            // Since the chunk table was read, a session may have given the chunk back, and another
+            // one may have claimed it for its own table.
+            if current.table != table {
+                allocator.release_chunk(index).await?;
                 continue;
             }
             let range = ChunkRange::one(index);

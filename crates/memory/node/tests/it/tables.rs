@@ -1,14 +1,21 @@
 //! Interrupts creation, bulk load, leases and drops at every possible place.
 
+use core::cell::Cell;
+
+use farleaf_base::{OwnerWord, TableId};
 use farleaf_executor::block_on;
+use farleaf_fabric::{Batch, Endpoint};
 use farleaf_index::snapshot::read_contents;
 use farleaf_index::{LayerKind, LoadError};
 use farleaf_leaf::words::LeafGeometry;
-use farleaf_pool::allocation::ChunkAllocator;
+use farleaf_pool::allocation::{ChunkAllocator, ChunkRange};
+use farleaf_pool::chunk::{ChunkPurpose, FreeLeaves};
+use farleaf_pool::layout::ChunkIndex;
 
-use crate::audit::assert_reclaimed;
+use crate::audit::{assert_reclaimed, chunks};
 use crate::catalog::{TableShape, create, drop_table, find};
 use crate::crash::{Case, Tables, load_into, loaded, only_records, sample};
+use crate::meanwhile::Interrupted;
 use crate::pool::{Client, Pool};
 
 const RECORD_COUNT: u64 = 300;
@@ -220,6 +227,63 @@ pub(crate) fn reclaim(pool: &mut Pool) {
         block_on(maintainer.reclaim(), || 0).expect("the fabric does not fail");
     }
     pool.fence(owner);
+}
+
+/// Promise: a reclamation frees a chunk only if it is still the dropped table's when the node has
+/// taken it over. Before that, a session may give it back, and another one may claim it for its own
+/// table. (Profile `bytes` of the simulator, seed 179590166442681: a live table lost a chunk.)
+#[test]
+fn a_chunk_that_another_table_has_claimed_is_not_freed() {
+    const OTHER_TABLE: TableId = TableId(77);
+    let mut claim_count = 0;
+    for at in 0.. {
+        let mut pool = loaded(LEARNED, 40);
+        let node = pool.register();
+        let entry = find(&pool, "records").expect("it is there");
+        drop_table(&pool, &pool.plain, node, &entry).expect("it can be dropped");
+        let maintainer = pool.maintainer(pool.endpoint(), node);
+        block_on(maintainer.reclaim(), || 0).expect("the drop gets its number");
+        // Fenced, so that the grace period does not wait for it.
+        let session = pool.register();
+        pool.fence(session);
+        let of_table = chunks(&pool);
+        let of_table = of_table.iter().position(|it| it.table == entry.record.id);
+        let chunk = ChunkIndex(of_table.expect("it has chunks") as u64);
+        let content = pool.layout.chunk_start(chunk).word_at(0);
+        let is_claimed = Cell::new(false);
+        let endpoint = Interrupted::new(pool.endpoint(), at, || {
+            let allocator = ChunkAllocator::new(&pool.plain, &pool.layout, session);
+            let taken = block_on(allocator.take_over(chunk, OwnerWord::FREE), || 0);
+            if taken.expect("nothing fails").is_none() {
+                return;
+            }
+            is_claimed.set(true);
+            let mut batch = Batch::new();
+            batch.write_word(content, 0xC1A1);
+            block_on(pool.plain.execute(&mut batch), || 0).expect("nothing fails");
+            let purpose = ChunkPurpose::Leaves { slots: 8 };
+            let free = FreeLeaves::default();
+            let range = ChunkRange::one(chunk);
+            let claimed = allocator.give_back(range, purpose, OTHER_TABLE, free);
+            block_on(claimed, || 0).expect("nothing fails");
+        });
+        let maintainer = pool.maintainer(endpoint, node);
+        block_on(maintainer.reclaim(), || 0).expect("nothing fails");
+        if maintainer.endpoint.has_not_happened() {
+            break;
+        }
+        if is_claimed.get() {
+            claim_count += 1;
+            let found = &chunks(&pool)[chunk.0 as usize];
+            assert_eq!(
+                (found.table, found.owner),
+                (OTHER_TABLE, OwnerWord::FREE),
+                "{at}"
+            );
+            assert_eq!(pool.word(content), 0xC1A1, "{at}");
+        }
+    }
+    assert!(claim_count > 3, "{claim_count}");
 }
 
 /// Promise: an empty table counts positions as finely as a load of it would: retrainings of a table
