@@ -292,7 +292,9 @@ mod tests {
         let share = PoolShare::new("mem:".to_owned(), table.session.layout().clone());
         let (endpoint, geometry) = (&table.session.endpoint, table.state.geometry);
         let read = || share.directory(endpoint, geometry, id, root);
-        let reading = share.begin_reading(id, root).expect("nobody reads");
+        let reading = share
+            .begin_reading(id, root)
+            .expect("no other session reads the root");
         assert!(share.begin_reading(id, root).is_none());
         let mut waiting = pin!(read());
         let mut context = Context::from_waker(Waker::noop());
@@ -323,7 +325,9 @@ mod tests {
         let table = table.asynchronous();
         let (id, root) = root_of(table);
         let share = PoolShare::new("mem:".to_owned(), table.session.layout().clone());
-        let _reading = share.begin_reading(id, root).expect("nobody reads");
+        let _reading = share
+            .begin_reading(id, root)
+            .expect("no other session reads the root");
         let (endpoint, geometry) = (&table.session.endpoint, table.state.geometry);
         let read = share.directory(endpoint, geometry, id, root);
         let read = block_on(read, || 0).expect("read");

@@ -454,7 +454,10 @@ fn dropped_tables_are_told_and_leave_nothing() {
         one.drop_table("t").expect("dropped");
         let started_at = Instant::now();
         let error = loop {
-            assert!(started_at.elapsed().as_secs() < 20, "nobody has told");
+            assert!(
+                started_at.elapsed().as_secs() < 20,
+                "the drop is not reported"
+            );
             match open.get(b"key") {
                 Ok(_) => std::thread::sleep(std::time::Duration::from_millis(2)),
                 Err(error) => break error,

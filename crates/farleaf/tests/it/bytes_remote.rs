@@ -431,7 +431,7 @@ fn a_dropped_table_is_forgotten() {
         let open = other.open_byte_table("t").expect("open");
         assert!(open.get(b"key").expect("got").is_some());
         one.drop_table("t").expect("dropped");
-        wait_for("nobody has told", || match open.get(b"key") {
+        wait_for("the drop is not reported", || match open.get(b"key") {
             Ok(_) => false,
             Err(error) => {
                 assert_eq!(error.to_string(), "table 't' was dropped");

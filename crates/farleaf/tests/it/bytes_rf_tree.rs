@@ -140,7 +140,10 @@ fn listings_come_and_go_with_their_tables() {
         one.drop_table("t").expect("dropped");
         let started_at = Instant::now();
         while open.get(b"key").is_ok() {
-            assert!(started_at.elapsed().as_secs() < 20, "nobody has told");
+            assert!(
+                started_at.elapsed().as_secs() < 20,
+                "the drop is not reported"
+            );
             std::thread::sleep(Duration::from_millis(1));
         }
     }

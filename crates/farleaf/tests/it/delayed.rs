@@ -259,6 +259,6 @@ fn a_process_that_cannot_follow_gives_itself_up() {
         );
         std::thread::sleep(Duration::from_millis(20));
     }
-    pool.session().expect_err("the process has given itself up");
+    pool.session().expect_err("the process has fenced itself");
     direct_table.put(5, 7).expect("others go on");
 }

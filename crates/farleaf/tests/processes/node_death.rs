@@ -97,7 +97,7 @@ fn is_loss(error: &Error) -> bool {
 }
 
 /// Returns whether an error is the loss of the main node, or fencing: data nodes fence the sessions
-/// of a process that has given itself up.
+/// of a process that has ended its own sessions.
 fn is_loss_or_fenced(error: &Error) -> bool {
     let is_fenced = matches!(error.kind(), ErrorKind::Fabric(error)
         if matches!(error.kind(), BatchErrorKind::Fenced));

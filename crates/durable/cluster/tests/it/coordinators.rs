@@ -409,7 +409,7 @@ fn a_directory_in_place_of_the_journal_is_refused() {
     let root = tempfile::tempdir().expect("a directory can be made");
     std::fs::create_dir(root.path().join("COORDINATOR")).expect("it is not there");
     let opened = Embedded::open_directory(root.path(), Arc::new(SystemClock));
-    let error_text = opened.expect_err("it is no journal").to_string();
+    let error_text = opened.expect_err("the file is not a journal").to_string();
     assert!(
         error_text.contains("expected a regular file, found a directory"),
         "{error_text}"
