@@ -20,7 +20,7 @@ pub enum PortKind {
     Cluster,
 }
 
-/// Begins of HTTP requests. The last one begins every connection of HTTP 2.
+/// First bytes of HTTP requests; the last are those of every connection of HTTP 2.
 const HTTP_BEGINS: [&[u8]; 10] = [
     b"GET ",
     b"POST ",
