@@ -260,12 +260,24 @@ fn a_call_costs_one_round_trip() {
 fn rings_are_given_when_there_is_room() {
     let pool = small_pool();
     let session = pool.session().unwrap();
-    let table = session.create_table("t", &remote()).unwrap();
+    session.create_table("t", &remote()).unwrap();
     let filled = session.create_table("u", &TableOptions::default()).unwrap();
-    let full = (0..1_000_000).find_map(|key| filled.put(key, key).err());
-    assert!(matches!(full.unwrap().kind(), ErrorKind::Full(_)));
     let is_refused = |error: &Error| matches!(error.kind(), ErrorKind::NoRings);
-    assert!(is_refused(&table.put(1, 1).unwrap_err()));
+    let mut keys = 0..1_000_000;
+    // A retraining that finds no room frees what it had claimed, after `put` has said that the
+    // pool is full. Sessions that are given rings keep that memory, until one is refused.
+    let mut sessions_with_rings = Vec::new();
+    let refused_session = loop {
+        let full = keys.find_map(|key| filled.put(key, key).err());
+        assert!(matches!(full.unwrap().kind(), ErrorKind::Full(_)));
+        let other = pool.session().unwrap();
+        match other.open_table("t").unwrap().put(1, 1) {
+            Ok(_) => sessions_with_rings.push(other),
+            Err(error) if is_refused(&error) => break other,
+            Err(error) => panic!("{error}"),
+        }
+    };
+    let table = refused_session.open_table("t").unwrap();
     session.drop_table("u").unwrap();
     let started_at = Instant::now();
     while let Err(error) = table.put(1, 1) {
