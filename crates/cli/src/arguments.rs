@@ -1,50 +1,22 @@
-//! Arguments of the program, and the options that all commands share.
+//! Options that several commands share.
 
 use std::env::VarError;
-use std::ffi::OsStr;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Once;
 use std::{fmt, fs};
 
 use anyhow::{Context, anyhow};
-use clap::builder::Resettable;
-use clap::{Args, CommandFactory, FromArgMatches, Parser};
+use clap::Args;
 use farleaf::{Rights, Secret, VerbsOptions};
-use tracing::Level;
 
-use crate::command::Command;
 use crate::output::OutputFormat;
-use crate::{cluster_options, needless};
 
 /// The commit that this program is built from, or "unknown".
 pub(crate) const COMMIT: &str = env!("FARLEAF_COMMIT");
 
-const VERSION: &str = concat!(
-    env!("CARGO_PKG_VERSION"),
-    " (commit ",
-    env!("FARLEAF_COMMIT"),
-    ")"
-);
-
-/// Farleaf: an ordered key-value store for data that several processes or machines share
-#[derive(Debug, Parser)]
-#[command(name = "farleaf", version = VERSION, max_term_width = 100, arg_required_else_help = true)]
-pub(crate) struct Arguments {
-    #[command(flatten)]
-    pub(crate) pool: PoolArguments,
-
-    /// Log more: -v for what the command does and what it costs, -vv for everything
-    #[arg(short, long, global = true, display_order = 901, action = clap::ArgAction::Count)]
-    #[arg(help_heading = GLOBAL_OPTIONS)]
-    pub(crate) verbose: u8,
-
-    #[command(subcommand)]
-    pub(crate) command: Command,
-}
-
 /// Heading of the options that every command takes, in the help of `farleaf` itself.
-const GLOBAL_OPTIONS: &str = "Global options";
+pub(crate) const GLOBAL_OPTIONS: &str = "Global options";
 
 /// Address of the pool or cluster, and how to authenticate to it.
 #[derive(Clone, Debug, Args)]
@@ -230,113 +202,6 @@ impl fmt::Display for PoolArguments {
     }
 }
 
-/// Parses the command line; exits if it is invalid.
-pub(crate) fn read() -> Arguments {
-    let matches = definition().get_matches();
-    needless::refuse(&matches);
-    let uses_cluster = cluster_options::check(&matches);
-    let arguments = Arguments::from_arg_matches(&matches);
-    let mut arguments = arguments.unwrap_or_else(|error| error.exit());
-    if !uses_cluster {
-        // The cluster of the environment variable is meant for other commands.
-        arguments.pool.cluster = None;
-    }
-    arguments
-}
-
-/// Definition of the command line. The help of `farleaf` lists the global options; the help of a
-/// command refers to it.
-pub(crate) fn definition() -> clap::Command {
-    built(without_empty_variables(Arguments::command()))
-}
-
-/// Definition of the command line for manual pages, which need none for `help COMMAND`.
-pub(crate) fn definition_for_manual() -> clap::Command {
-    built(without_help_commands(Arguments::command()))
-}
-
-/// Definition of the command line for completion scripts. They offer every argument of a
-/// definition, so this one has no hidden arguments.
-pub(crate) fn definition_for_completions() -> clap::Command {
-    without_hidden_arguments(&Arguments::command()).version(VERSION)
-}
-
-fn without_hidden_arguments(command: &clap::Command) -> clap::Command {
-    let arguments = command.get_arguments().filter(|it| !it.is_hide_set());
-    let arguments: Vec<clap::Arg> = arguments.cloned().collect();
-    let is_visible = |id: &clap::Id| arguments.iter().any(|it| it.get_id() == id);
-    // Groups are copied, because arguments may require them.
-    let groups = command.get_groups().map(|group| {
-        let members = group.get_args().filter(|id| is_visible(id)).cloned();
-        clap::ArgGroup::new(group.get_id().clone())
-            .multiple(true)
-            .args(members.collect::<Vec<_>>())
-    });
-    let groups: Vec<clap::ArgGroup> = groups.collect();
-    let visible = clap::Command::new(command.get_name().to_owned())
-        .args(arguments)
-        .groups(groups)
-        .subcommands(command.get_subcommands().map(without_hidden_arguments));
-    match command.get_about() {
-        Some(about) => visible.about(about.clone()),
-        None => visible,
-    }
-}
-
-fn built(mut command: clap::Command) -> clap::Command {
-    // Copies the global options into all commands, where they can be hidden.
-    command.build();
-    command.mut_subcommands(without_global_options)
-}
-
-fn without_help_commands(command: clap::Command) -> clap::Command {
-    command
-        .disable_help_subcommand(true)
-        .mut_subcommands(without_help_commands)
-}
-
-fn without_global_options(command: clap::Command) -> clap::Command {
-    command
-        .mut_args(|argument| {
-            if argument.is_global_set() {
-                argument.hide(true)
-            } else {
-                argument
-            }
-        })
-        .after_help("Global options (--pool, --cluster, ...): see `farleaf --help`")
-        .mut_subcommands(without_global_options)
-}
-
-/// Makes empty environment variables count as unset, because scripts clear variables that way.
-fn without_empty_variables(command: clap::Command) -> clap::Command {
-    let is_empty = |variable: &OsStr| std::env::var_os(variable).is_some_and(|it| it.is_empty());
-    command
-        .mut_args(|argument| match argument.get_env() {
-            Some(variable) if is_empty(variable) => argument.env(Resettable::Reset),
-            _ => argument,
-        })
-        .mut_subcommands(without_empty_variables)
-}
-
-impl Arguments {
-    /// Returns the level to log. Servers log their own events, other commands only problems.
-    /// Simulations log nothing: their failures are simulated.
-    pub(crate) fn log_level(&self) -> Option<Level> {
-        let level = self.verbose.saturating_add(match self.command {
-            Command::Serve(_) | Command::Region(_) => 1,
-            Command::Sim(_) if self.verbose == 0 => return None,
-            _ => 0,
-        });
-        Some(match level {
-            0 => Level::WARN,
-            1 => Level::INFO,
-            2 => Level::DEBUG,
-            _ => Level::TRACE,
-        })
-    }
-}
-
 /// Table that the command works with.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct TableArgument {
@@ -352,15 +217,4 @@ pub(crate) struct OutputArgument {
     /// Output format: text, or one JSON object per line
     #[arg(short, long, value_enum, value_name = "FORMAT", default_value_t)]
     pub(crate) output: OutputFormat,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Promise: the definition of the command line is free of contradictions.
-    #[test]
-    fn the_definition_is_consistent() {
-        Arguments::command().debug_assert();
-    }
 }

@@ -2,9 +2,11 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | [`arguments`] | arguments of the program, and the options that all commands share |
+//! | [`program`] | definition of the command line, how it is read, and the command that it runs |
+//! | [`arguments`] | options that several commands share |
 //! | [`needless`] | rejection of options that a command would ignore |
-//! | [`cluster_options`] | choice between pool and cluster, and the options of each |
+//! | [`pool_or_cluster`] | choice between pool and cluster, and rejection of the other's options |
+//! | [`cluster_options`] | options of persistent tables |
 //! | [`table_options`] | options and kind of a new table |
 //! | [`strings`] | byte strings in arguments and in output |
 //! | [`command`] | commands, one file each |
@@ -32,7 +34,9 @@ mod log;
 mod needless;
 mod output;
 mod pool_file;
+mod pool_or_cluster;
 mod private_files;
+mod program;
 mod progress;
 mod records;
 mod scratch;
@@ -44,11 +48,11 @@ mod watch;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let arguments = arguments::read();
+    let arguments = program::read();
     if let Some(level) = arguments.log_level() {
         log::start(level);
     }
-    match command::run(&arguments) {
+    match program::run(&arguments) {
         Ok(ending) => ending.into(),
         Err(error) => failure::tell(&error),
     }

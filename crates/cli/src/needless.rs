@@ -1,23 +1,25 @@
 //! Rejects options that a command would ignore, so that users do not rely on them.
 
+use clap::ArgMatches;
 use clap::parser::ValueSource;
-use clap::{ArgMatches, CommandFactory};
 use farleaf_bench::runner::FabricKind;
 
-use crate::arguments::Arguments;
 use crate::command;
 
-/// Exits if the command line has options that the command would ignore.
-pub(crate) fn refuse(matches: &ArgMatches) {
-    refuse_needless_pool(matches);
-    refuse_needless_rdma(matches);
-    refuse_needless_table_options(matches);
-    refuse_options_of_other_kinds(matches);
+/// Rejects options that the command would ignore.
+///
+/// # Errors
+/// The message for the first such option.
+pub(crate) fn refuse(matches: &ArgMatches) -> Result<(), String> {
+    refuse_needless_pool(matches)?;
+    refuse_needless_rdma(matches)?;
+    refuse_needless_table_options(matches)?;
+    refuse_options_of_other_kinds(matches)
 }
 
 /// Rejects a pool address for `serve`, `bench`, `sim` and `figures`, which create their own pools.
 /// An address in the environment is meant for other commands and is ignored.
-fn refuse_needless_pool(matches: &ArgMatches) {
+fn refuse_needless_pool(matches: &ArgMatches) -> Result<(), String> {
     let is_given = |name| matches.value_source(name) == Some(ValueSource::CommandLine);
     let command = matches.subcommand_name();
     let makes_own = matches!(command, Some("bench" | "sim" | "figures"));
@@ -25,34 +27,42 @@ fn refuse_needless_pool(matches: &ArgMatches) {
     let is_of_program = matches!(command, Some("completions" | "man"));
     let is_for_owner = matches!(command, Some("serve" | "secret"));
     if is_given("rights") && (makes_own || is_of_cluster || is_of_program || is_for_owner) {
-        exit("--rights cannot be used here: it is for commands that connect to a pool".to_owned());
+        return Err(
+            "--rights cannot be used here: it is for commands that connect to a pool".to_owned(),
+        );
     }
     let of_serve = matches.subcommand_matches("serve");
     let is_node = of_serve.is_some_and(|serve| serve.contains_id("node"));
     let opens_none =
         makes_own || is_of_cluster || is_of_program || command == Some("serve") && !is_node;
     if is_given("tls_ca") && opens_none {
-        exit("--tls-ca cannot be used here: it is for commands that connect to a pool".to_owned());
+        return Err(
+            "--tls-ca cannot be used here: it is for commands that connect to a pool".to_owned(),
+        );
     }
     let of_bench = matches.subcommand_matches("bench");
     let fills_cluster = is_given("cluster") && of_bench.and_then(command::bench::of_ycsb).is_some();
     if is_given("secret_file") && makes_own && !fills_cluster {
-        exit("--secret-file cannot be used here: this command creates its own pool".to_owned());
+        return Err(
+            "--secret-file cannot be used here: this command creates its own pool".to_owned(),
+        );
     }
     if is_given("secret_file") && is_of_program {
-        exit("--secret-file cannot be used here: this command does not use a pool".to_owned());
+        return Err(
+            "--secret-file cannot be used here: this command does not use a pool".to_owned(),
+        );
     }
     let of_secret = matches.subcommand_matches("secret");
     if is_given("secret_file") {
         if of_serve.is_some_and(|serve| !serve.contains_id("listen") && !is_node) {
-            exit(
+            return Err(
                 "--secret-file cannot be used without --listen: clients that connect over `shm` \
                  need no secret"
                     .to_owned(),
             );
         }
         if of_secret.and_then(ArgMatches::subcommand_name) == Some("new") {
-            exit(
+            return Err(
                 "--secret-file cannot be used here: the new secret is printed on stdout; write it \
                  to a file with `> FILE`"
                     .to_owned(),
@@ -60,10 +70,12 @@ fn refuse_needless_pool(matches: &ArgMatches) {
         }
     }
     if is_node && !is_given("pool") {
-        exit("--node needs --pool FILE, the file that lists the nodes of the pool".to_owned());
+        return Err(
+            "--node needs --pool FILE, the file that lists the nodes of the pool".to_owned(),
+        );
     }
     let instead = match command {
-        Some("serve") if is_node => return,
+        Some("serve") if is_node => return Ok(()),
         Some("serve") => {
             "`serve` starts a pool; name it with --name NAME, or serve one of the nodes in a file \
              with --pool FILE --node NUMBER"
@@ -75,19 +87,20 @@ fn refuse_needless_pool(matches: &ArgMatches) {
         Some("sim") => "`sim` simulates its own pool",
         Some("figures") => "`figures` creates everything that it measures or simulates",
         Some("completions" | "man") => "this command does not use a pool",
-        _ => return,
+        _ => return Ok(()),
     };
     if is_given("pool") {
-        exit(format!("--pool cannot be used here: {instead}"));
+        return Err(format!("--pool cannot be used here: {instead}"));
     }
+    Ok(())
 }
 
 /// Rejects options of RDMA devices where `verbs` is not used.
-fn refuse_needless_rdma(matches: &ArgMatches) {
+fn refuse_needless_rdma(matches: &ArgMatches) -> Result<(), String> {
     let is_given = |name: &&str| matches.value_source(name) == Some(ValueSource::CommandLine);
     let options = ["rdma_device", "rdma_port", "rdma_gid_index", "rdma_mtu"];
     let Some(option) = options.into_iter().find(is_given) else {
-        return;
+        return Ok(());
     };
     let option = option.replace('_', "-");
     let uses_verbs = match matches.subcommand() {
@@ -104,18 +117,19 @@ fn refuse_needless_rdma(matches: &ArgMatches) {
         }
     };
     if !uses_verbs {
-        exit(format!(
+        return Err(format!(
             "--{option} cannot be used here: it is for `serve --verbs`, `bench --fabric verbs` and \
              pools at verbs:HOST:PORT"
         ));
     }
+    Ok(())
 }
 
 /// Rejects table options for `load` without `--create`, because an existing table has its options
 /// already. With `--create`, `load` compares them.
-fn refuse_needless_table_options(matches: &ArgMatches) {
+fn refuse_needless_table_options(matches: &ArgMatches) -> Result<(), String> {
     let Some(("load", load)) = matches.subcommand() else {
-        return;
+        return Ok(());
     };
     let is_given = |option: &&str| load.value_source(option) == Some(ValueSource::CommandLine);
     let option = [
@@ -134,25 +148,20 @@ fn refuse_needless_table_options(matches: &ArgMatches) {
     if !load.get_flag("create")
         && let Some(option) = option
     {
-        exit(format!(
+        return Err(format!(
             "--{option} cannot be used without --create: the options of an existing table cannot \
              be changed"
         ));
     }
+    Ok(())
 }
 
 /// Rejects options of `bench ycsb` that belong to the other kind of table.
-fn refuse_options_of_other_kinds(matches: &ArgMatches) {
+fn refuse_options_of_other_kinds(matches: &ArgMatches) -> Result<(), String> {
     if let Some(("bench", bench)) = matches.subcommand()
         && let Some(misplaced) = command::bench::option_of_other_kind(bench)
     {
-        exit(misplaced);
+        return Err(misplaced);
     }
-}
-
-/// Exits because two arguments contradict each other.
-pub(crate) fn exit(message: String) -> ! {
-    Arguments::command()
-        .error(clap::error::ErrorKind::ArgumentConflict, message)
-        .exit()
+    Ok(())
 }

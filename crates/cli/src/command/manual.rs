@@ -6,7 +6,6 @@ use anyhow::Context;
 use clap::Args;
 use clap_complete::Shell;
 
-use crate::arguments::{definition_for_completions, definition_for_manual};
 use crate::failure::Ending;
 use crate::output::{print, print_raw};
 
@@ -26,27 +25,32 @@ pub(crate) struct ManArguments {
     to: PathBuf,
 }
 
-/// Prints the completion script of a shell to stdout.
+/// Prints the completion script of a shell for this command line to stdout.
 ///
 /// # Errors
 /// Stdout is closed.
-pub(crate) fn print_completions(arguments: &CompletionsArguments) -> anyhow::Result<Ending> {
+pub(crate) fn print_completions(
+    arguments: &CompletionsArguments,
+    mut definition: clap::Command,
+) -> anyhow::Result<Ending> {
     let mut script = Vec::new();
-    let mut definition = definition_for_completions();
     clap_complete::generate(arguments.shell, &mut definition, "farleaf", &mut script);
     print_raw(&script)?;
     Ok(Ending::Done)
 }
 
-/// Writes the manual pages, `farleaf.1` and one for each command, and prints where they are.
+/// Writes the manual pages of this command line, `farleaf.1` and one for each command, and prints where they are.
 ///
 /// # Errors
 /// The folder cannot be created, or a page cannot be written.
-pub(crate) fn write_pages(arguments: &ManArguments) -> anyhow::Result<Ending> {
+pub(crate) fn write_pages(
+    arguments: &ManArguments,
+    definition: clap::Command,
+) -> anyhow::Result<Ending> {
     let folder = &arguments.to;
     let shown = folder.display();
     std::fs::create_dir_all(folder).with_context(|| format!("cannot create folder '{shown}'"))?;
-    let written = clap_mangen::generate_to(definition_for_manual(), folder);
+    let written = clap_mangen::generate_to(definition, folder);
     written.with_context(|| format!("cannot write manual pages to '{shown}'"))?;
     print(format_args!(
         "wrote manual pages to {shown}; read them with `man -l {shown}/farleaf.1`\n"
@@ -58,7 +62,7 @@ pub(crate) fn write_pages(arguments: &ManArguments) -> anyhow::Result<Ending> {
 mod tests {
     use std::fmt::Write as _;
 
-    use crate::arguments::definition;
+    use crate::program::definition;
 
     const PAGE: &str = "docs/reference/command-line.md";
     const INTRODUCTION: &str = "\
