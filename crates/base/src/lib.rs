@@ -1,9 +1,10 @@
 //! Types shared by every Farleaf crate: addresses ([`RemoteAddr`], [`WordAddr`]), owners
 //! ([`OwnerWord`]), tables ([`TableId`]) and the checksum ([`crc32c`]).
 //!
-//! The crate also has the generator of random numbers ([`random`]), clocks ([`clock`]), locks that
-//! ignore poisoning ([`locks`]), answers to clients of other protocols ([`foreign_protocol`]), and
-//! fuzzing of decoders (`fuzzing`, behind a feature of that name).
+//! The crate also has the limits of records ([`limits`]), the generator of random numbers
+//! ([`random`]), clocks ([`clock`]), locks that ignore poisoning ([`locks`]), answers to clients of
+//! other protocols ([`foreign_protocol`]), and fuzzing of decoders (`fuzzing`, behind a feature of
+//! that name).
 //!
 //! The crate does no I/O, implements no protocol, and depends on no other Farleaf crate. Every type
 //! of its root is a plain value with a fixed bit layout. In far memory it is one aligned 8-byte
@@ -15,6 +16,7 @@ pub mod clock;
 pub mod foreign_protocol;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
+pub mod limits;
 pub mod locks;
 pub mod random;
 

@@ -1,6 +1,7 @@
 //! Options of pools, sessions and tables, and their limits.
 
 use farleaf_base::BLOCK_SIZE_BYTES;
+use farleaf_base::limits::TABLE_NAME_SIZE_BYTES_MAX;
 use farleaf_fabric::verbs::VerbsOptions;
 use farleaf_index::LayerKind;
 use farleaf_index::inner_cache::CACHE_BYTES_DEFAULT;
@@ -12,7 +13,7 @@ use farleaf_index::xstore::ModelCache;
 use farleaf_leaf::strings::PageGeometry;
 use farleaf_leaf::words::LeafGeometry;
 use farleaf_node::{CallOptions, NodeOptions, RetrainPolicy};
-use farleaf_pool::catalog::{NAME_SIZE_BYTES_MAX, TableKind as RecordKind, TableRecord};
+use farleaf_pool::catalog::{TableKind as RecordKind, TableRecord};
 use farleaf_pool::part::PartRecord;
 
 use crate::{Error, ErrorKind};
@@ -376,7 +377,8 @@ impl SessionOptions {
 }
 
 pub(crate) fn check_name(name: &str) -> Result<(), Error> {
-    let good = (1..=NAME_SIZE_BYTES_MAX).contains(&name.len()) && !name.contains(char::is_control);
+    let good =
+        (1..=TABLE_NAME_SIZE_BYTES_MAX).contains(&name.len()) && !name.contains(char::is_control);
     if good {
         return Ok(());
     }
@@ -384,7 +386,7 @@ pub(crate) fn check_name(name: &str) -> Result<(), Error> {
         option: "table name",
         given: format!("{name:?}"),
         allowed: format!(
-            "expected 1 to {NAME_SIZE_BYTES_MAX} bytes of UTF-8 without control characters"
+            "expected 1 to {TABLE_NAME_SIZE_BYTES_MAX} bytes of UTF-8 without control characters"
         ),
     }
     .into())

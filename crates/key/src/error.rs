@@ -2,8 +2,7 @@
 
 use thiserror::Error;
 
-use crate::key::KEY_SIZE_BYTES_MAX;
-use crate::value::VALUE_SIZE_BYTES_MAX;
+use farleaf_base::limits::{KEY_SIZE_BYTES_MAX, VALUE_SIZE_BYTES_MAX};
 
 /// Error: bytes are not a valid encoding of the requested key or value type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]

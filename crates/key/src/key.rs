@@ -1,10 +1,9 @@
 //! Key traits, and functions that encode and decode whole keys.
 
+use farleaf_base::limits::KEY_SIZE_BYTES_MAX;
+
 use crate::error::{DecodeError, DecodeFault, KeyTooLong};
 use crate::reader::KeyReader;
-
-/// Largest size in bytes of an encoded key of a byte-string table.
-pub const KEY_SIZE_BYTES_MAX: usize = 4096;
 
 /// Type whose values can be encoded as keys of type `K`: `K` itself, or a borrowed equivalent, such
 /// as `str` for `String`.

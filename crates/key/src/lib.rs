@@ -80,9 +80,10 @@ pub mod text;
 mod value;
 
 pub use error::{DecodeError, DecodeFault, KeyTooLong, ValueTooLong};
-pub use key::{AsKey, KEY_SIZE_BYTES_MAX, Key, decode_key, encode_key, encode_key_into};
+pub use farleaf_base::limits::{KEY_SIZE_BYTES_MAX, VALUE_SIZE_BYTES_MAX};
+pub use key::{AsKey, Key, decode_key, encode_key, encode_key_into};
 pub use prefix::{PrefixOf, prefix_of};
 pub use range::{AsRange, ByteRange, prefix_range, successor};
 pub use reader::KeyReader;
 pub use strings::write_terminated;
-pub use value::{AsValue, VALUE_SIZE_BYTES_MAX, Value, decode_value, encode_value};
+pub use value::{AsValue, Value, decode_value, encode_value};

@@ -6,13 +6,12 @@
 
 use std::borrow::Cow;
 
+use farleaf_base::limits::VALUE_SIZE_BYTES_MAX;
+
 use crate::error::{DecodeError, DecodeFault, ValueTooLong};
 use crate::numbers::bool_of;
 use crate::reader::error_at;
 use crate::strings::string_of;
-
-/// Largest size in bytes of an encoded value of a byte-string table.
-pub const VALUE_SIZE_BYTES_MAX: usize = 64 << 20;
 
 /// Type that can be stored as a value of type `V`: `V` itself, or a borrowed equivalent.
 pub trait AsValue<V> {

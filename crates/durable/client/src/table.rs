@@ -3,12 +3,13 @@
 use std::fmt;
 use std::sync::Arc;
 
+use farleaf_base::limits::{KEY_SIZE_BYTES_MAX, VALUE_SIZE_BYTES_MAX};
 use farleaf_cluster::ids::{TableId, TableIncarnation};
 use farleaf_cluster::record::TableRecord;
 
 use crate::cluster::{Cluster, KeyLocation};
 use crate::error::ClientError;
-use crate::protocol::{Condition, DeleteRange, Exchange, KEY_SIZE_BYTES_MAX, VALUE_SIZE_BYTES_MAX};
+use crate::protocol::{Condition, DeleteRange, Exchange};
 use crate::region_operations::{ExchangeResult, Get, Write};
 use crate::scan::Records;
 

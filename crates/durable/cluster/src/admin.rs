@@ -2,13 +2,15 @@
 //! splits and moves. None of them needs a master at that moment; requests are executed when there
 //! is one.
 
+use farleaf_base::limits::KEY_SIZE_BYTES_MAX;
+
 use crate::coordinator::{
     Compare, Coordinator, Entry, Revision, TRANSACTION_PART_COUNT_MAX, Transaction,
     TransactionOutcome,
 };
 use crate::error::ClusterError;
 use crate::ids::{ClusterId, RegionId, ServerId, TableId, TableIncarnation};
-use crate::record::region::{KEY_SIZE_BYTES_MAX, Key};
+use crate::record::region::Key;
 use crate::record::start::REFUSAL_PREFIX;
 use crate::record::table::check_name;
 use crate::record::{

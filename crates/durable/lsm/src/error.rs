@@ -33,13 +33,13 @@ pub enum LsmError {
         /// Error of the storage.
         source: io::Error,
     },
-    /// A key exceeds [`KEY_SIZE_BYTES_MAX`](crate::place::KEY_SIZE_BYTES_MAX).
+    /// A key exceeds [`KEY_SIZE_BYTES_MAX`](farleaf_base::limits::KEY_SIZE_BYTES_MAX).
     #[error("the key has {size_bytes} bytes; the maximum is 4096")]
     KeyTooLong {
         /// Size of the key in bytes.
         size_bytes: usize,
     },
-    /// A value exceeds [`VALUE_SIZE_BYTES_MAX`](crate::place::VALUE_SIZE_BYTES_MAX).
+    /// A value exceeds [`VALUE_SIZE_BYTES_MAX`](farleaf_base::limits::VALUE_SIZE_BYTES_MAX).
     #[error("the value has {size_bytes} bytes; the maximum is 67108864 (64 MiB)")]
     ValueTooLong {
         /// Size of the value in bytes.

@@ -15,10 +15,6 @@ pub const SEGMENT_SIZE_BLOCKS: u32 = (SEGMENT_SIZE_BYTES / BLOCK_SIZE_BYTES as u
 /// Maximum number of levels. If each level had only twice the entries of the one before, the last
 /// one would exceed 64 bits.
 pub const LEVEL_COUNT_MAX: usize = 64;
-/// Maximum size of a key in bytes.
-pub const KEY_SIZE_BYTES_MAX: usize = 4096;
-/// Maximum size of a value in bytes: 64 MiB.
-pub const VALUE_SIZE_BYTES_MAX: usize = 64 << 20;
 
 const _: () = assert!(1 << SEGMENT_SIZE_SHIFT == SEGMENT_SIZE_BYTES);
 

@@ -1,11 +1,11 @@
 //! Operations on tables of byte strings that the memory node stores (`rpc`): one call each, and
 //! more if a value or a reply is longer than a message.
 
+use farleaf_base::limits::{KEY_SIZE_BYTES_MAX, VALUE_SIZE_BYTES_MAX};
 use farleaf_fabric::OperationKind;
 use farleaf_index::rpc::bytes::{
     BOUND_SIZE_BYTES_MAX, ByteChange, ByteCondition, ByteRange, ByteReply, ByteRequest, FoundValue,
-    KEY_SIZE_BYTES_MAX, MESSAGE_SIZE_BYTES_MAX, PART_SIZE_BYTES, VALUE_SIZE_BYTES_MAX,
-    string_size_bytes,
+    MESSAGE_SIZE_BYTES_MAX, PART_SIZE_BYTES, string_size_bytes,
 };
 use farleaf_index::strings::operation::{
     Change, Changed, Condition, RecordBuffer, ReverseCursor, ScanCursor, check_record,

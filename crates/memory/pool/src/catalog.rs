@@ -52,6 +52,7 @@
 //!   leaf and its count may be on two nodes, so the count may come first. Then at most one leaf of
 //!   each operation in progress is subtracted without having been seen.
 
+use farleaf_base::limits::TABLE_NAME_SIZE_BYTES_MAX;
 use farleaf_base::{RemoteAddr, SequenceNumber, TableId, WordAddr, crc32c};
 
 use crate::PoolError;
@@ -64,10 +65,8 @@ pub const TABLE_COUNT_MAX: u64 = 256;
 pub const ENTRY_SIZE_BLOCKS: u64 = 4;
 /// Number of words of an entry.
 pub const ENTRY_SIZE_WORDS: usize = 32;
-/// Size of the longest name in bytes.
-pub const NAME_SIZE_BYTES_MAX: usize = NAME_SIZE_WORDS * 8;
-
 const NAME_SIZE_WORDS: usize = 8;
+const _: () = assert!(NAME_SIZE_WORDS * 8 == TABLE_NAME_SIZE_BYTES_MAX);
 const NAME_WORD: usize = 4;
 const CHECKSUM_WORD: usize = 12;
 const DROPPED_WORD: u64 = 13;
@@ -239,7 +238,7 @@ impl TableRecord {
     /// Encodes words 1 to 31 of the entry of a new table.
     pub fn encode_body(&self, root: RemoteAddr) -> [u64; ENTRY_SIZE_WORDS - 1] {
         assert!(
-            (1..=NAME_SIZE_BYTES_MAX).contains(&self.name.len()),
+            (1..=TABLE_NAME_SIZE_BYTES_MAX).contains(&self.name.len()),
             "names are checked where they come in"
         );
         let mut words = [0; ENTRY_SIZE_WORDS];
@@ -288,7 +287,7 @@ impl CatalogEntry {
             _ => return Err(damaged),
         };
         let name_size = words[3] as usize;
-        if words[CHECKSUM_WORD] != checksum(words, id) || name_size > NAME_SIZE_BYTES_MAX {
+        if words[CHECKSUM_WORD] != checksum(words, id) || name_size > TABLE_NAME_SIZE_BYTES_MAX {
             return Err(damaged);
         }
         let name = (0..name_size)

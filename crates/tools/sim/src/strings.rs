@@ -3,12 +3,12 @@
 //!
 //! Histories and checkers can thus use numbers, whatever the table holds.
 
+use farleaf_base::limits::KEY_SIZE_BYTES_MAX;
 use farleaf_base::random::Random;
 
 /// Bytes of keys: few, with the least and the greatest.
 const KEY_BYTES: [u8; 5] = [0, b'a', b'b', b'~', 0xFF];
 /// Longest possible key.
-const KEY_SIZE_BYTES_MAX: usize = 4096;
 /// Ranges of value sizes: in a page, around the inline limit, in small pieces, in large ones, in
 /// chunks.
 const VALUE_SIZES_BYTES: [(u64, u64); 6] = [

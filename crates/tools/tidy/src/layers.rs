@@ -36,7 +36,7 @@ pub const LAYERS: &[Layer] = &[
     layer("base", &[]),
     layer("executor", &[]),
     layer("memory/model", &[]),
-    layer("key", &[]),
+    layer("key", &["base"]),
     layer("durable/lsm", &["base"]),
     layer("tools/tidy", &[]),
     Layer {

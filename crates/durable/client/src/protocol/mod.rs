@@ -11,6 +11,8 @@ mod codec;
 pub mod reply;
 pub mod request;
 
+use farleaf_base::limits::VALUE_SIZE_BYTES_MAX;
+
 pub use codec::Malformed;
 pub use reply::{Reply, Status};
 pub use request::{Body, Condition, DeleteRange, Exchange, Header, Request, Scan};
@@ -21,12 +23,6 @@ pub const TAG: u8 = b'K';
 
 /// Version of this protocol.
 pub const VERSION: u8 = 2;
-
-/// Largest key in bytes.
-pub const KEY_SIZE_BYTES_MAX: usize = 4096;
-
-/// Largest value in bytes.
-pub const VALUE_SIZE_BYTES_MAX: usize = 64 << 20;
 
 /// Largest request in bytes: one record of maximum size, with space for others.
 pub const REQUEST_SIZE_BYTES_MAX: usize = VALUE_SIZE_BYTES_MAX + (1 << 20);

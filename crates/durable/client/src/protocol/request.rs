@@ -7,10 +7,11 @@
 //!
 //! A string is its length (u32) and its bytes; the length 2^32 - 1 means "no string".
 
+use farleaf_base::limits::{KEY_SIZE_BYTES_MAX, VALUE_SIZE_BYTES_MAX};
 use farleaf_cluster::ids::{Epoch, RegionId, TableId, TableIncarnation};
 
 use super::codec::{Malformed, Reader, put_bytes, put_option, put_u32, put_u64};
-use super::{COUNT_MAX, KEY_SIZE_BYTES_MAX, TAG, VALUE_SIZE_BYTES_MAX, VERSION};
+use super::{COUNT_MAX, TAG, VERSION};
 
 /// Bits of the flags.
 const DURABLE: u8 = 1;

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use farleaf_base::limits::KEY_SIZE_BYTES_MAX;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::{Record, check_numbers, check_record_key, region_key};
@@ -9,9 +10,6 @@ use crate::ids::{Epoch, Life, RegionId, ReplicaNumber, ServerId, TableId, TableI
 
 /// Largest number of replicas of a region, including those that are catching up.
 pub const REPLICA_COUNT_MAX: usize = 16;
-
-/// Largest size of a key, as in the engine.
-pub const KEY_SIZE_BYTES_MAX: usize = 4096;
 
 /// A key of a table, or a bound of a range: a byte string, as hexadecimal digits in JSON.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]

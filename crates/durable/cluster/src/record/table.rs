@@ -1,5 +1,6 @@
 //! The cluster, its tables, and the counters of assigned numbers.
 
+use farleaf_base::limits::TABLE_NAME_SIZE_BYTES_MAX;
 use serde::{Deserialize, Serialize};
 
 use super::region::REPLICA_COUNT_MAX;
@@ -8,9 +9,6 @@ use super::{
     check_sizes, check_version, name_key, table_key,
 };
 use crate::ids::{ClusterId, RegionId, TableId, TableIncarnation};
-
-/// Largest size of a table's name.
-pub const NAME_SIZE_BYTES_MAX: usize = 64;
 
 /// Refuses a version other than the first one, if the record is an old one, or the newest one.
 fn check_version_of<R: Record>(version: u32, is_old: bool) -> Result<(), String> {
@@ -182,11 +180,11 @@ impl Record for TableName {
 /// A description of what is wrong with it.
 pub fn check_name(name: &str) -> Result<(), String> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-    if (1..=NAME_SIZE_BYTES_MAX).contains(&name.len()) && name.bytes().all(is_plain) {
+    if (1..=TABLE_NAME_SIZE_BYTES_MAX).contains(&name.len()) && name.bytes().all(is_plain) {
         return Ok(());
     }
     Err(format!(
-        "invalid table name {name:?}: expected 1 to {NAME_SIZE_BYTES_MAX} letters, digits, '-', \
+        "invalid table name {name:?}: expected 1 to {TABLE_NAME_SIZE_BYTES_MAX} letters, digits, '-', \
          '_' and '.'"
     ))
 }

@@ -2,13 +2,14 @@
 //! with an error, and nothing worse.
 
 use farleaf_base::fuzzing::run;
+use farleaf_base::limits::KEY_SIZE_BYTES_MAX;
 use farleaf_base::random::Random;
 use farleaf_cluster::coordinator::{Entry, Event, Revision, Transaction, journal};
 use farleaf_cluster::ids::{
     ClusterId, Epoch, Life, RegionId, ReplicaNumber, ServerId, TableId, TableIncarnation,
 };
 use farleaf_cluster::plan::{Action, PlanOptions, PlanStep};
-use farleaf_cluster::record::region::{KEY_SIZE_BYTES_MAX, Key};
+use farleaf_cluster::record::region::Key;
 use farleaf_cluster::record::{
     AdminReply, AdminRequest, AdminRequestKind, Backup, CLUSTER_KEY, Cluster, CopyReport, Drain,
     FORMAT_VERSION, IDS_KEY, Ids, MASTER_KEY, MasterRecord, MismatchReport, Orphan, PartSum, Phase,

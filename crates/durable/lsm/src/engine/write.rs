@@ -4,11 +4,13 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use farleaf_base::limits::{KEY_SIZE_BYTES_MAX, VALUE_SIZE_BYTES_MAX};
+
 use super::{Core, Engine};
 use crate::error::LsmError;
 use crate::log::record::{RECORD_HEADER_SIZE_BYTES, RecordKind};
 use crate::memtable::Memtable;
-use crate::place::{KEY_SIZE_BYTES_MAX, LogPosition, VALUE_SIZE_BYTES_MAX};
+use crate::place::LogPosition;
 use crate::version::Version;
 
 /// Maximum delay of a write because of a backlog of background work.

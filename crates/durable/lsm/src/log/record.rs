@@ -5,10 +5,9 @@
 use std::io;
 
 use crc_fast::{CrcAlgorithm, Digest, crc32_iscsi};
+use farleaf_base::limits::{KEY_SIZE_BYTES_MAX, VALUE_SIZE_BYTES_MAX};
 
-use crate::place::{
-    KEY_SIZE_BYTES_MAX, LogNumber, LogPosition, SEGMENT_SIZE_BYTES, VALUE_SIZE_BYTES_MAX,
-};
+use crate::place::{LogNumber, LogPosition, SEGMENT_SIZE_BYTES};
 
 /// Size of a segment's header in bytes.
 pub const SEGMENT_HEADER_SIZE_BYTES: usize = 32;

@@ -3,9 +3,11 @@
 use std::cmp::Ordering;
 use std::sync::atomic::{AtomicU64, Ordering as Memory};
 
+use farleaf_base::limits::{KEY_SIZE_BYTES_MAX, VALUE_SIZE_BYTES_MAX};
+
 use super::arena::Arena;
 use super::node::SlotKey;
-use crate::place::{KEY_SIZE_BYTES_MAX, LogPosition, VALUE_SIZE_BYTES_MAX};
+use crate::place::LogPosition;
 use crate::prefetch::Span;
 
 /// Number of bytes of a key in its head.

@@ -6,10 +6,11 @@
 
 use std::collections::BTreeMap;
 
+use farleaf_base::limits::{KEY_SIZE_BYTES_MAX, VALUE_SIZE_BYTES_MAX};
+
 use crate::error::LsmError;
 use crate::place::{
-    BLOCK_SIZE_BYTES, BlockNumber, KEY_SIZE_BYTES_MAX, LogNumber, LogPosition, SEGMENT_SIZE_BYTES,
-    TreeId, VALUE_SIZE_BYTES_MAX,
+    BLOCK_SIZE_BYTES, BlockNumber, LogNumber, LogPosition, SEGMENT_SIZE_BYTES, TreeId,
 };
 use crate::tree::format::{BODY_SIZE_BYTES, Block, HEADER_SIZE_BYTES, Header, Kind, seal, u64_at};
 

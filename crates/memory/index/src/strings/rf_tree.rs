@@ -38,8 +38,8 @@
 use core::cmp::Ordering;
 
 use crate::directory::Model;
+use farleaf_base::limits::KEY_SIZE_BYTES_MAX;
 use farleaf_base::{RemoteAddr, TableId};
-use farleaf_leaf::strings::KEY_SIZE_BYTES_MAX;
 use farleaf_model::strings::{FrontCodedSegment, Residuals, StringSegment, byte_shift};
 use farleaf_pool::PoolLayout;
 

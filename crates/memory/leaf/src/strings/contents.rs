@@ -127,7 +127,7 @@ impl<'a> Contents<'a> {
                 .all(|it| it.starts_with(prefix))
             && keys().is_sorted_by(|one, next| one < next)
             && keys().all(|key| {
-                key.len() <= crate::strings::KEY_SIZE_BYTES_MAX
+                key.len() <= farleaf_base::limits::KEY_SIZE_BYTES_MAX
                     && !low.is_behind(key)
                     && high.is_behind(key)
             })

@@ -11,10 +11,6 @@ pub const SLOT_COUNT_MAX: usize = 64;
 pub const PAGE_SIZE_WORDS_MAX: usize = 256;
 /// Words of the largest image, which is a page without its lock.
 pub const IMAGE_SIZE_WORDS_MAX: usize = PAGE_SIZE_WORDS_MAX - 1;
-/// Size of the longest key in bytes.
-pub const KEY_SIZE_BYTES_MAX: usize = 4096;
-/// Size of the longest value in bytes.
-pub const VALUE_SIZE_BYTES_MAX: usize = 64 << 20;
 /// Inline bytes of the suffix of an outside key or fence.
 pub const KEY_HEAD_SIZE_BYTES: usize = 32;
 /// Size of the longest inline prefix in bytes.

@@ -47,8 +47,7 @@ pub use draft::{PageDraft, StringPlace};
 pub use error::PageError;
 pub use fence::Fence;
 pub use geometry::{
-    GeometryError, KEY_HEAD_SIZE_BYTES, KEY_SIZE_BYTES_MAX, PREFIX_INLINE_SIZE_BYTES_MAX,
-    PageGeometry, SLOT_COUNT_MAX, VALUE_SIZE_BYTES_MAX,
+    GeometryError, KEY_HEAD_SIZE_BYTES, PREFIX_INLINE_SIZE_BYTES_MAX, PageGeometry, SLOT_COUNT_MAX,
 };
 pub use image::{Found, KeyPlacement, PageImage, SlotOrder};
 pub use moving::MoveSource;

@@ -1,6 +1,8 @@
 //! Records, as a page stores them and as callers provide them.
 
-use crate::strings::geometry::{KEY_HEAD_SIZE_BYTES, KEY_SIZE_BYTES_MAX, PageGeometry};
+use farleaf_base::limits::KEY_SIZE_BYTES_MAX;
+
+use crate::strings::geometry::{KEY_HEAD_SIZE_BYTES, PageGeometry};
 use crate::strings::words::{Fingerprint, Reference, SlotWord};
 
 /// Set of slots of a page.

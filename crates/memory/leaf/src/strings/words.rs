@@ -3,11 +3,10 @@
 
 use core::fmt;
 
+use farleaf_base::limits::KEY_SIZE_BYTES_MAX;
 use farleaf_base::{RemoteAddr, crc32c_bytes};
 
-use crate::strings::geometry::{
-    KEY_HEAD_SIZE_BYTES, KEY_SIZE_BYTES_MAX, PREFIX_INLINE_SIZE_BYTES_MAX,
-};
+use crate::strings::geometry::{KEY_HEAD_SIZE_BYTES, PREFIX_INLINE_SIZE_BYTES_MAX};
 
 /// Size of a reference in bytes.
 pub const REFERENCE_SIZE_BYTES: usize = 16;

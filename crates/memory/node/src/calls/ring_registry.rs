@@ -9,7 +9,7 @@ use farleaf_fabric::message::segment::{
     REPLY_HEAD_SIZE_WORDS, REQUEST_HEAD_SIZE_WORDS, capacity_bytes,
 };
 use farleaf_fabric::message::{Mailbox, Ring, SEGMENT_SIZE_BYTES};
-use farleaf_index::rpc::bytes::{KEY_SIZE_BYTES_MAX, MESSAGE_SIZE_BYTES_MAX, VALUE_SIZE_BYTES_MAX};
+use farleaf_index::rpc::bytes::MESSAGE_SIZE_BYTES_MAX;
 use farleaf_index::rpc::{MULTI_GET_COUNT_MAX, SCAN_COUNT_MAX, WordReply};
 use farleaf_pool::PoolLayout;
 use farleaf_pool::layout::{CHUNK_SIZE_BYTES, ChunkIndex};
@@ -28,11 +28,6 @@ const _: () = assert!(
 );
 const _: () = assert!(
     MESSAGE_SIZE_BYTES_MAX <= capacity_bytes(RING_SEGMENT_COUNT / 2, REQUEST_HEAD_SIZE_WORDS)
-);
-// Keys and values in rings are limited like those in pages.
-const _: () = assert!(
-    KEY_SIZE_BYTES_MAX == farleaf_leaf::strings::KEY_SIZE_BYTES_MAX
-        && VALUE_SIZE_BYTES_MAX == farleaf_leaf::strings::VALUE_SIZE_BYTES_MAX
 );
 const LONGEST_REPLY_SIZE_BYTES: usize =
     capacity_bytes(RING_SEGMENT_COUNT / 2, REPLY_HEAD_SIZE_WORDS);

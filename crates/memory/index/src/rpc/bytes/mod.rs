@@ -24,18 +24,16 @@ pub mod request;
 #[cfg(test)]
 mod fuzz;
 
+use farleaf_base::limits::KEY_SIZE_BYTES_MAX;
+
 pub use packing::Packing;
 pub use reply::{ByteReply, FoundValue};
 pub use request::{
     ByteChange, ByteCondition, ByteRange, ByteRequest, ReplyCapacity, RequestHead, SentValue,
 };
 
-/// Size of the longest key, in bytes.
-pub const KEY_SIZE_BYTES_MAX: usize = 4096;
 /// Size of the longest bound of a range, in bytes: the string directly after the longest key.
 pub const BOUND_SIZE_BYTES_MAX: usize = KEY_SIZE_BYTES_MAX + 1;
-/// Size of the longest value, in bytes.
-pub const VALUE_SIZE_BYTES_MAX: usize = 64 << 20;
 /// Size of the longest request, and of the longest reply that can be requested, in bytes. Either
 /// takes less than half a ring of 32 KiB, so the node never has to keep a part until it is fetched.
 pub const MESSAGE_SIZE_BYTES_MAX: usize = 15_000;

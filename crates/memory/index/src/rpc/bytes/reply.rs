@@ -13,7 +13,9 @@
 //! Flags: bit 8, whether a change was done, or a range is at its end; bit 9, whether the key of a
 //! change was present.
 
-use super::{KEY_SIZE_BYTES_MAX, MESSAGE_SIZE_BYTES_MAX, VALUE_SIZE_BYTES_MAX, string_size_bytes};
+use farleaf_base::limits::{KEY_SIZE_BYTES_MAX, VALUE_SIZE_BYTES_MAX};
+
+use super::{MESSAGE_SIZE_BYTES_MAX, string_size_bytes};
 use crate::rpc::reply::Failure;
 use crate::rpc::words::{BadWords, Words, put, put_bytes};
 

@@ -28,10 +28,9 @@
 //! whether only keys are requested.
 
 use farleaf_base::TableId;
+use farleaf_base::limits::{KEY_SIZE_BYTES_MAX, VALUE_SIZE_BYTES_MAX};
 
-use super::{
-    BOUND_SIZE_BYTES_MAX, KEY_SIZE_BYTES_MAX, MESSAGE_SIZE_BYTES_MAX, VALUE_SIZE_BYTES_MAX,
-};
+use super::{BOUND_SIZE_BYTES_MAX, MESSAGE_SIZE_BYTES_MAX};
 use crate::rpc::words::{BadWords, Words, put, put_bytes};
 
 /// First kind of request about byte strings; lower kinds are about words.

@@ -271,7 +271,7 @@ pub fn check_record(key: &[u8], value: &[u8]) -> Result<(), ByteIndexError> {
 /// Checks that a key does not exceed the maximum size.
 fn check_key(key: &[u8]) -> Result<(), ByteIndexError> {
     let size_bytes = key.len();
-    if size_bytes <= farleaf_leaf::strings::KEY_SIZE_BYTES_MAX {
+    if size_bytes <= farleaf_base::limits::KEY_SIZE_BYTES_MAX {
         return Ok(());
     }
     Err(ByteIndexError::KeyTooLong { size_bytes })
@@ -280,7 +280,7 @@ fn check_key(key: &[u8]) -> Result<(), ByteIndexError> {
 /// Checks that a value does not exceed the maximum size.
 fn check_value(value: &[u8]) -> Result<(), ByteIndexError> {
     let size_bytes = value.len();
-    if size_bytes <= farleaf_leaf::strings::VALUE_SIZE_BYTES_MAX {
+    if size_bytes <= farleaf_base::limits::VALUE_SIZE_BYTES_MAX {
         return Ok(());
     }
     Err(ByteIndexError::ValueTooLong { size_bytes })

@@ -15,8 +15,9 @@
 use std::collections::BTreeSet;
 
 use crate::hint::SYNONYM_TABLE_HEADER_SIZE_WORDS;
+use farleaf_base::limits::KEY_SIZE_BYTES_MAX;
 use farleaf_base::{BLOCK_SIZE_WORDS, RemoteAddr, TableId, WORD_SIZE_BYTES, crc32c};
-use farleaf_leaf::strings::{KEY_SIZE_BYTES_MAX, PageGeometry};
+use farleaf_leaf::strings::PageGeometry;
 use farleaf_model::strings::{Residuals, StringSegment};
 use farleaf_pool::PoolLayout;
 use farleaf_pool::layout::{CHUNK_SIZE_BYTES, ChunkIndex};

@@ -2,9 +2,10 @@
 //! page refers to memory outside it.
 
 use farleaf_base::WORD_SIZE_BYTES;
+use farleaf_base::limits::KEY_SIZE_BYTES_MAX;
 
 use super::{BITMAP, HIGH, LOW, PREFIX, PageImage};
-use crate::strings::geometry::{KEY_SIZE_BYTES_MAX, PREFIX_INLINE_SIZE_BYTES_MAX};
+use crate::strings::geometry::PREFIX_INLINE_SIZE_BYTES_MAX;
 use crate::strings::record::{SlotSet, StoredFence, StoredPrefix};
 use crate::strings::words::{
     FenceWord, OUTSIDE_KEY_SIZE_BYTES, PrefixWord, REFERENCE_SIZE_BYTES, Reference, SlotWord,
