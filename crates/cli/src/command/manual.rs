@@ -39,7 +39,8 @@ pub(crate) fn print_completions(
     Ok(Ending::Done)
 }
 
-/// Writes the manual pages of this command line, `farleaf.1` and one for each command, and prints where they are.
+/// Writes the manual pages of this command line, `farleaf.1` and one for each command, and prints
+/// where they are.
 ///
 /// # Errors
 /// The folder cannot be created, or a page cannot be written.
