@@ -92,7 +92,16 @@ pub enum SuperblockError {
     /// The checksum does not match.
     #[error("the pool's superblock is corrupted: checksum mismatch")]
     Damaged,
-    /// The sizes contradict each other or the mapped size.
+    /// The checksum matches, but the sizes contradict each other.
+    #[error(
+        "the pool's superblock is invalid: its chunks do not fit its size of {size_bytes} bytes; \
+         another program wrote it"
+    )]
+    Inconsistent {
+        /// Size according to the superblock.
+        size_bytes: u64,
+    },
+    /// Less memory is mapped than the superblock gives.
     #[error(
         "the pool's superblock is invalid: it gives a size of {said_bytes} bytes, and \
          {mapped_bytes} bytes are mapped"
@@ -184,15 +193,18 @@ impl Superblock {
         if words[7] != u64::from(crc32c(&words[..7])) {
             return Err(SuperblockError::Damaged);
         }
-        let truncated = SuperblockError::Truncated {
-            said_bytes: words[2],
-            mapped_bytes,
-        };
-        let superblock = Self::new(words[2], words[3]).map_err(|_| truncated.clone())?;
-        if superblock.encode() != *words || words[2] > mapped_bytes {
-            return Err(truncated);
+        let size_bytes = words[2];
+        match Self::new(size_bytes, words[3]) {
+            Ok(superblock) if superblock.encode() != *words => {
+                Err(SuperblockError::Inconsistent { size_bytes })
+            }
+            Ok(superblock) if size_bytes <= mapped_bytes => Ok(superblock),
+            Ok(_) => Err(SuperblockError::Truncated {
+                said_bytes: size_bytes,
+                mapped_bytes,
+            }),
+            Err(error) => Err(error),
         }
-        Ok(superblock)
     }
 }
 
@@ -415,10 +427,11 @@ mod tests {
         words[4] += 1;
         words[7] = u64::from(crc32c(&words[..7]));
         let contradicting = Superblock::decode(&words, 64 << 20);
-        assert!(matches!(
+        let size_bytes = 64 << 20;
+        assert_eq!(
             contradicting,
-            Err(SuperblockError::Truncated { .. })
-        ));
+            Err(SuperblockError::Inconsistent { size_bytes })
+        );
     }
 
     #[test]

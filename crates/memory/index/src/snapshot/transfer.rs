@@ -307,7 +307,12 @@ pub(super) async fn read_header<E: Endpoint>(
     let words = read_words(endpoint, place.word_at(0), HEADER_SIZE_WORDS).await?;
     let header = SnapshotHeader::decode(&words).map_err(|what| damage(place, table, what))?;
     if (header.table, header.generation) != (table, root.spare()) {
-        let what = format!("it belongs to {}", header.table);
+        let what = format!(
+            "it is generation {} of {}, and the root names generation {}",
+            header.generation,
+            header.table,
+            root.spare()
+        );
         return Err(damage(place, table, what));
     }
     Ok(header)

@@ -142,8 +142,14 @@ async fn read_header<E: Endpoint>(
     }
     let words = read_words(endpoint, place.word_at(0), HEADER_SIZE_WORDS).await?;
     let header = Header::decode(&words).map_err(|what| damaged(&what))?;
-    if (header.shape.table, header.shape.generation) != (table, root.spare()) {
-        return Err(damaged(&format!("it belongs to {}", header.shape.table)));
+    let shape = &header.shape;
+    if (shape.table, shape.generation) != (table, root.spare()) {
+        return Err(damaged(&format!(
+            "it is generation {} of {}, and the root names generation {}",
+            shape.generation,
+            shape.table,
+            root.spare()
+        )));
     }
     let last = place
         .block()
