@@ -207,15 +207,85 @@ fn damage_is_told_and_a_torn_end_is_not() {
     }
 }
 
+/// Returns the line of a journal with this content, after a line with the checksum `before`, and
+/// its own checksum.
+fn journal_line(json: &str, before: u32) -> (String, u32) {
+    let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
+    digest.update(&before.to_le_bytes());
+    digest.update(json.as_bytes());
+    let sum = digest.finalize() as u32;
+    (format!("{sum:08x} {before:08x} {json}\n"), sum)
+}
+
+/// Fixes the format of the journal: a change needs a new version. A journal with these bytes is
+/// read, and the next changes append such lines.
+#[test]
+fn journals_are_golden() {
+    let golden = concat!(
+        "ee84cf67 00000000 ",
+        r#"{"version":1,"map":{"revision":1,"next_lease":1139524414029,"leases":[],"entries":[]}}"#,
+        "\n51398abd ee84cf67 ",
+        r#"{"grant":9000}"#,
+        "\ndf0ed0fd 51398abd ",
+        r#"{"write":[{"put":["a",[49],null]},{"put":["b",[50],1139524414029]}]}"#,
+        "\nd606a551 df0ed0fd ",
+        r#"{"write":[{"delete":"a"}]}"#,
+        "\n",
+    );
+    let storage = CrashStorage::new(10);
+    let file = storage.create("COORDINATOR").expect("it works");
+    file.write_at(golden.as_bytes(), 0).expect("it works");
+    let embedded = open(&storage, &ManualClock::new()).expect("it is read");
+    let found = embedded.range("").expect("it works");
+    assert_eq!(found.revision, Revision(3));
+    let [b] = &found.entries[..] else {
+        panic!("{found:?}");
+    };
+    let content = (b.key.as_str(), &b.value[..], b.lease.map(|it| it.0));
+    assert_eq!(content, ("b", &b"2"[..], Some(1_139_524_414_029)));
+
+    // An empty one, because a start draws new numbers of leases and writes the map again.
+    let storage = CrashStorage::new(11);
+    let embedded = open(&storage, &ManualClock::new()).expect("it is new");
+    let (lease, _) = embedded
+        .grant_lease(Duration::from_secs(9))
+        .expect("it works");
+    let transaction =
+        Transaction::new()
+            .put("a", b"1".to_vec())
+            .put_leased("b", b"2".to_vec(), lease);
+    embedded.transact(&transaction).expect("it works");
+    let transaction = Transaction::new().delete("a");
+    embedded.transact(&transaction).expect("it works");
+    embedded.revoke_lease(lease).expect("it works");
+    let lease = lease.0;
+    let lines = [
+        format!(
+            r#"{{"version":1,"map":{{"revision":1,"next_lease":{lease},"leases":[],"entries":[]}}}}"#
+        ),
+        r#"{"grant":9000}"#.to_owned(),
+        format!(r#"{{"write":[{{"put":["a",[49],null]}},{{"put":["b",[50],{lease}]}}]}}"#),
+        r#"{"write":[{"delete":"a"}]}"#.to_owned(),
+        format!(r#"{{"end":{lease}}}"#),
+    ];
+    let (mut expected, mut sum) = (String::new(), 0);
+    for json in lines {
+        let (line, own) = journal_line(&json, sum);
+        expected.push_str(&line);
+        sum = own;
+    }
+    let file = storage.open("COORDINATOR").expect("it is there");
+    let mut bytes = vec![0; file.size().expect("it works") as usize];
+    file.read_at(&mut bytes, 0).expect("it works");
+    assert_eq!(String::from_utf8(bytes).expect("text"), expected);
+}
+
 /// A journal of a later version, whatever its map contains, is reported as such, not as damaged,
 /// and is not changed.
 #[test]
 fn a_journal_of_a_later_version_is_not_damaged() {
     let json = r#"{"version":2,"shards":[]}"#;
-    let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
-    digest.update(&[0; 4]);
-    digest.update(json.as_bytes());
-    let text = format!("{:08x} 00000000 {json}\n", digest.finalize());
+    let (text, _) = journal_line(json, 0);
     let storage = CrashStorage::new(9);
     let file = storage.create("COORDINATOR").expect("it works");
     file.write_at(text.as_bytes(), 0).expect("it works");

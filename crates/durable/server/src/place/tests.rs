@@ -312,6 +312,10 @@ fn notes_are_golden() {
     let scratch = tempfile::tempdir().expect("a scratch directory");
     let place = place(&scratch);
     assert_eq!(place.note().expect("it can be read"), None);
+    place.make().expect("made");
+    let text = fs::read_to_string(scratch.path().join("regions/5-2/BEGUN")).expect("there");
+    let golden = r#"{"version":1,"cluster":"00000000000000070000000000000000"}"#;
+    assert_eq!(text, golden);
     let note = note_of(9, 3);
     place.put_in_force(&note).expect("written");
     let text = fs::read_to_string(scratch.path().join("regions/5-2/REPLICA")).expect("there");
