@@ -22,7 +22,7 @@ const EARLIER_COUNT_MAX: usize = 8;
 pub struct WrittenSum {
     /// Number of bytes.
     pub size_bytes: u32,
-    /// CRC-64/NVME of these bytes.
+    /// CRC-64/NVME of the written bytes.
     pub crc: u64,
 }
 

@@ -135,7 +135,7 @@ pub struct LinkStatus {
     pub edit_count: usize,
     /// Number of batches with log that were sent to the backup.
     pub round_count: u64,
-    /// Bytes of log in these batches.
+    /// Bytes of log that were sent to the backup.
     pub log_size_bytes: u64,
     /// Number of requests sent to the backup.
     pub request_count: u64,

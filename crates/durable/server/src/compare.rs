@@ -27,7 +27,7 @@ pub struct ReplicaDirectory {
     pub replica: ReplicaNumber,
     /// Newest epoch at which the replica was opened.
     pub epoch: Epoch,
-    /// Directory of its engine's files.
+    /// Directory of the engine's files.
     pub path: PathBuf,
 }
 

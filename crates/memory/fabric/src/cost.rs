@@ -126,7 +126,7 @@ pub struct KindCounters {
     pub operations: u64,
     /// Number of operations that read exactly one leaf image.
     pub one_leaf_operations: u64,
-    /// Sum of their costs.
+    /// Sum of the operations' costs.
     pub cost: Cost,
 }
 

@@ -82,7 +82,7 @@ pub struct SweepReport {
     pub lock_count: u64,
     /// Number of chunks of fenced owners that were given back.
     pub chunk_count: u64,
-    /// Number of leased leaves in these chunks that are free again.
+    /// Number of leased leaves in the given-back chunks that are free again.
     pub leaf_count: u64,
     /// Number of tables and chunks that were skipped because a live client holds a lock; another
     /// sweep is due.

@@ -170,7 +170,7 @@ pub struct TableRecord {
     pub id: TableId,
     /// Name of the table, 1 to 64 bytes.
     pub name: String,
-    /// Kind of its keys and values.
+    /// Kind of the table's keys and values.
     pub kind: TableKind,
     /// Search layer that clients use, as `farleaf-index` numbers them.
     pub search_layer: u8,

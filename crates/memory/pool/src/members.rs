@@ -110,7 +110,7 @@ impl MemberStatus {
 /// Node of a pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
-    /// Layout of its memory.
+    /// Layout of the node's memory.
     pub layout: NodeLayout,
     /// Address of the node: `HOST:PORT`.
     pub address: String,

@@ -46,7 +46,7 @@ pub struct WorkAmount {
     pub record_count: u64,
     /// Operations of each other phase.
     pub operation_count: u64,
-    /// Number of threads, which share them.
+    /// Number of threads, which share the operations.
     pub thread_count: usize,
     /// Sizes of values.
     pub value_size: ValueSize,

@@ -74,7 +74,7 @@ pub struct LoadTime {
 pub struct SkippedPeer {
     /// Name of the map.
     pub peer: PeerName,
-    /// Reason why it was skipped.
+    /// Reason why the map was skipped.
     pub why: String,
 }
 

@@ -39,11 +39,11 @@ pub struct Panels {
 /// One panel.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Panel {
-    /// Label beside its vertical axis, with its unit.
+    /// Label beside the vertical axis, with the unit.
     pub y_label: String,
-    /// Lower end of its vertical axis.
+    /// Lower end of the vertical axis.
     pub y_from: f64,
-    /// Least upper end of its vertical axis, which extends to the highest value.
+    /// Least upper end of the vertical axis, which extends to the highest value.
     pub y_to: f64,
     /// Lines of the panel. A panel with several lines has a legend, unless the panel above has the
     /// same.

@@ -16,9 +16,9 @@ pub(crate) fn mark_height(series: &Series) -> i32 {
 pub struct Series {
     /// Name in the legend.
     pub name: String,
-    /// Color of its bars or its line.
+    /// Color of the series' bars or line.
     pub colour: Colour,
-    /// Whether its line is thin and dashed, as for a baseline.
+    /// Whether the series' line is thin and dashed, as for a baseline.
     pub is_dashed: bool,
     /// Positions on the horizontal axis, ascending, and the values there.
     pub values: Vec<(f64, f64)>,

@@ -61,9 +61,9 @@ pub struct Finding {
 pub struct CampaignReport {
     /// Runs outcome, each twice, from the first seed to the finding, if any.
     pub run_count: u64,
-    /// Operations in these runs.
+    /// Operations of the campaign's runs.
     pub operation_count: u64,
-    /// Virtual time of these runs, in nanoseconds.
+    /// Virtual time of the campaign's runs, in nanoseconds.
     pub simulated_ns: u64,
     /// The first run that broke a promise.
     pub finding: Option<Finding>,

@@ -50,7 +50,7 @@ pub enum Operation {
 pub struct TableShape {
     /// Search layer of the table.
     pub layer: LayerKind,
-    /// Slots of its leaves.
+    /// Slots of the table's leaves.
     pub slots: u64,
     /// Percentage of a leaf's slots that a load fills.
     pub fill_percent: u8,

@@ -47,7 +47,7 @@ pub const RETRAINER_TICK: Nanos = 4_000;
 pub struct Node {
     /// World of the run.
     pub world: SharedWorld,
-    /// Layout of its memory.
+    /// Layout of the node's memory.
     pub layout: PoolLayout,
     sessions: RefCell<Sessions<StillEndpoint>>,
     /// Clients of all sessions so far, by their owner words.

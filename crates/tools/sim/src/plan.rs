@@ -34,7 +34,7 @@ use farleaf_base::random::Random;
 pub struct TablePlan {
     /// Search layer of the table.
     pub layer: LayerKind,
-    /// Slots of its leaves.
+    /// Slots of the table's leaves.
     pub slots: u64,
     /// Percentage of a leaf's slots that a load fills.
     pub fill_percent: u8,
@@ -57,17 +57,17 @@ pub struct TablePlan {
 pub struct ClientPlan {
     /// Operations of each lane.
     pub lanes: Vec<Vec<Operation>>,
-    /// Metadata budget of its session in bytes, if it has one.
+    /// Metadata budget of the client's session in bytes, if there is one.
     pub metadata_budget_bytes: Option<u64>,
     /// Links that a lookup may follow before it rereads a cache of the tree, if set.
     pub link_count_max: Option<u32>,
     /// Models that it caches, if the node trains them.
     pub model_cache: ModelCache,
-    /// Whether it asks the node after a wrong model without following a link first.
+    /// Whether the client asks the node after a wrong model without following a link first.
     pub does_not_speculate: bool,
-    /// Index of its compute node. Writers of one compute node wait for each other without verbs and
-    /// hand leaves over, if the table's layer is `sherman`. They share nothing else, and each may
-    /// die alone.
+    /// Index of the client's compute node. Writers of one compute node wait for each other without
+    /// verbs and hand leaves over, if the table's layer is `sherman`. They share nothing else, and
+    /// each may die alone.
     pub compute_node: usize,
 }
 

@@ -191,7 +191,7 @@ fn is_name_character(character: char) -> bool {
 pub struct Token<'a> {
     /// Text of the word or mark.
     pub text: &'a str,
-    /// Index of its line, counted from 0.
+    /// Index of the token's line, counted from 0.
     pub line_index: usize,
 }
 

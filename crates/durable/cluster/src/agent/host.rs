@@ -97,7 +97,7 @@ pub struct ReplicaStatus {
     pub region: RegionId,
     /// Number of the replica.
     pub replica: ReplicaNumber,
-    /// Epoch at which it is open.
+    /// Epoch at which the replica is open.
     pub epoch: Epoch,
     /// State of the backups, if the replica is primary. The agent sets `stopped` itself.
     pub primary: Option<PrimaryReport>,
@@ -109,13 +109,13 @@ pub struct ReplicaStatus {
     /// Description of a problem despite which the replica continues: no other replica has the data
     /// that it lacks.
     pub fault: Option<String>,
-    /// Progress of the verification of its files; `None` if unknown yet.
+    /// Progress of the verification of the replica's files; `None` if unknown yet.
     pub verification: Option<VerificationReport>,
     /// Size of the replica, in bytes.
     pub size_bytes: u64,
     /// Executed operations per second.
     pub operations_per_second: u64,
-    /// End of its log, in bytes.
+    /// End of the replica's log, in bytes.
     pub position_bytes: u64,
 }
 

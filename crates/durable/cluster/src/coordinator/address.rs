@@ -28,7 +28,7 @@ pub enum CoordinatorAddress {
 pub struct CoordinatorAddressError {
     /// The text.
     pub text: String,
-    /// Reason why it is invalid.
+    /// Reason why the address is invalid.
     pub why: String,
 }
 

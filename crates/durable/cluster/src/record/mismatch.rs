@@ -17,8 +17,8 @@ pub const MISMATCH_COUNT_MAX: usize = 8;
 pub struct PartSum {
     /// Number of bytes.
     pub size_bytes: u64,
-    /// CRC-64/NVME of these bytes, as 16 hexadecimal digits. As a number, not every JSON reader
-    /// could represent it: some are exact only below 2^53.
+    /// CRC-64/NVME of the part's bytes, as 16 hexadecimal digits. As a number, not every JSON
+    /// reader could represent it: some are exact only below 2^53.
     pub checksum: String,
 }
 

@@ -81,11 +81,11 @@ pub struct Replica {
 pub struct Backup {
     /// The replica.
     pub replica: Replica,
-    /// Whether it has everything that the primary has ever acknowledged; otherwise it is catching
-    /// up.
+    /// Whether the backup has everything that the primary has ever acknowledged; otherwise it is
+    /// catching up.
     pub in_sync: bool,
-    /// Whether its life was over when the primary was promoted. It stays a member until the primary
-    /// reports it as failed (CONTROL-13), but never counts as complete.
+    /// Whether the backup's life was over when the primary was promoted. It stays a member until
+    /// the primary reports it as failed (CONTROL-13), but never counts as complete.
     #[serde(default, skip_serializing_if = "is_false")]
     pub is_lost: bool,
 }

@@ -58,8 +58,8 @@ pub struct ServerRecord {
     pub server: ServerId,
     /// Address for clients and other servers.
     pub address: String,
-    /// Length of its lease, in milliseconds, for processes that wait for its end; `None`: as long
-    /// as the reader's own.
+    /// Length of the server's lease, in milliseconds, for processes that wait for its end; `None`:
+    /// as long as the reader's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lease_ms: Option<u64>,
 }
@@ -96,7 +96,7 @@ impl Record for Drain {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PrimaryReport {
-    /// Backups without which it acknowledges nothing any more (CONTROL-14).
+    /// Backups without which the primary acknowledges nothing any more (CONTROL-14).
     pub in_sync: Vec<ReplicaNumber>,
     /// Backups that cannot be reached, or make no progress.
     pub failed: Vec<ReplicaNumber>,
@@ -127,33 +127,34 @@ pub struct ReplicaReport {
     pub region: RegionId,
     /// Number of the replica.
     pub replica: ReplicaNumber,
-    /// Epoch at which it is open.
+    /// Epoch at which the replica is open.
     pub epoch: Epoch,
     /// The report as primary, if it is one.
     pub primary: Option<PrimaryReport>,
     /// Reason why the replica is broken, if it is: it does nothing more for this region
     /// (CONTROL-16).
     pub broken: Option<String>,
-    /// Whether it broke because of a full disk. Then its copy, once there is space, is among
-    /// [`copies`](ServerReport::copies) and can continue (CONTROL-16). For a replica that is not
-    /// broken: it cannot carry out its order yet, and will when there is space.
+    /// Whether the replica broke because of a full disk. Then its copy, once there is space, is
+    /// among [`copies`](ServerReport::copies) and can continue (CONTROL-16). For a replica that is
+    /// not broken: it cannot carry out its order yet, and will when there is space.
     #[serde(default, skip_serializing_if = "is_false")]
     pub lacked_room: bool,
-    /// Whether it broke because of damage in its data while it was open. Then its copy, too, is
-    /// among [`copies`](ServerReport::copies), and continues if no other replica does (CONTROL-16).
+    /// Whether the replica broke because of damage in its data while it was open. Then its copy,
+    /// too, is among [`copies`](ServerReport::copies), and continues if no other replica does
+    /// (CONTROL-16).
     #[serde(default, skip_serializing_if = "is_false")]
     pub is_damaged: bool,
     /// Description of damage despite which the replica continues: no other replica is without it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault: Option<String>,
-    /// Progress of the verification of its files; `None` if unknown.
+    /// Progress of the verification of the replica's files; `None` if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verification: Option<VerificationReport>,
     /// Size of the replica, in bytes.
     pub size_bytes: u64,
     /// Executed operations per second.
     pub operations_per_second: u64,
-    /// End of its log, in bytes.
+    /// End of the replica's log, in bytes.
     pub position_bytes: u64,
 }
 
@@ -170,9 +171,9 @@ pub struct CopyReport {
     pub replica: ReplicaNumber,
     /// Epoch of the last record in its log.
     pub epoch: Epoch,
-    /// End of its log, in bytes.
+    /// End of the copy's log, in bytes.
     pub position_bytes: u64,
-    /// Incarnation of its table; `None` if an older version has written it.
+    /// Incarnation of the copy's table; `None` if an older version has written it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub incarnation: Option<TableIncarnation>,
 }
@@ -209,7 +210,7 @@ pub struct UnusableCopy {
 pub struct Orphan {
     /// Path of the files.
     pub path: String,
-    /// Reason why they were moved aside.
+    /// Reason why the files were moved aside.
     pub how: String,
 }
 

@@ -37,7 +37,7 @@ pub enum IndexKind {
 /// Options of a following directory.
 #[derive(Clone, Debug)]
 pub struct FollowOptions {
-    /// Origin of its trees.
+    /// Origin of the follower's trees.
     pub index: IndexKind,
     /// Whether existing contents of the directory may be replaced, even those of an engine.
     pub replaces: bool,

@@ -35,7 +35,7 @@ pub struct LogEntry {
 pub struct TreeEntry {
     /// Id of the tree.
     pub id: TreeId,
-    /// Segments with its blocks, 512 in each.
+    /// Segments with the tree's blocks, 512 in each.
     pub segments: Vec<SegmentId>,
     /// Description that is needed to read it.
     pub shape: TreeShape,

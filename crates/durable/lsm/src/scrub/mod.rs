@@ -117,7 +117,7 @@ pub struct ScrubCounts {
     pub damaged_count: u64,
     /// Size of the log segments and trees of the current round, in bytes.
     pub round_size_bytes: u64,
-    /// Bytes of these that the current round has passed, whether it had to read them or not.
+    /// Bytes that the current round has passed, whether it had to read them or not.
     pub passed_size_bytes: u64,
 }
 

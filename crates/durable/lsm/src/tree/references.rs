@@ -29,8 +29,8 @@ const _: () = assert!(VALUE_SIZE_BYTES_MAX + KEY_SIZE_BYTES_MAX + 12 <= 1 << 27)
 pub struct Reference {
     /// Number of entries whose records begin in the segment.
     pub entry_count: u64,
-    /// Bytes of those records. A record that continues in the next segments exceeds the segment's
-    /// size.
+    /// Bytes of the records that begin in the segment. A record that continues in the next segments
+    /// exceeds the segment's size.
     pub size_bytes: u64,
 }
 

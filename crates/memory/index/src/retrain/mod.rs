@@ -110,7 +110,7 @@ pub struct Retraining<'a, E> {
 pub struct RetrainSummary {
     /// Number of leaves that were moved.
     pub moved_count: u64,
-    /// Number of leaves created from them.
+    /// Number of leaves created from the moved ones.
     pub made_count: u64,
     /// Number of records in all retrained leaves.
     pub record_count: u64,

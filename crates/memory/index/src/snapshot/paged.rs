@@ -30,7 +30,7 @@ pub struct PagedSnapshot {
 /// Place in far memory of one page to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageRead {
-    /// Number of the page among those of its kind.
+    /// Number of the page among the pages of the same kind.
     pub page: u32,
     /// Address of the first word.
     pub from: WordAddr,

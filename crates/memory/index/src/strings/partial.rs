@@ -45,7 +45,7 @@ use crate::strings::synonyms::Synonyms;
 /// Divisor of the budget above the floor: synonyms take at most one fourth of it.
 const SYNONYM_SHARE: u64 = 4;
 
-/// Numbers of fetches and evictions by a session with a metadata budget.
+/// Counts of fetches and evictions by a session with a metadata budget.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PartCounts {
     /// Number of parts read.

@@ -22,7 +22,7 @@ pub struct PageBuffer {
 pub struct NewFence<'a> {
     /// Place of the fence.
     pub fence: &'a Fence,
-    /// Reference of its whole string, if its suffix is longer than an eighth of the page.
+    /// Reference of the fence's whole string, if the suffix is longer than an eighth of the page.
     pub block: Option<Reference>,
 }
 

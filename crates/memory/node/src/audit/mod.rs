@@ -58,7 +58,7 @@ pub struct TableAudit {
     pub entry: CatalogEntry,
     /// Leaves in the order of their links, as far as the walk went.
     pub leaves: Vec<RemoteAddr>,
-    /// Number of records in these leaves.
+    /// Number of records in the leaves.
     pub record_count: u64,
     /// First key that the walk did not reach; `None` if it reached the largest key.
     pub unseen_from: Option<u64>,

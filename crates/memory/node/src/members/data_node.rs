@@ -35,11 +35,11 @@ const SILENCE_MAX: Duration = Duration::from_secs(u32::MAX as u64);
 /// Options of a data node.
 #[derive(Clone, Debug)]
 pub struct DataNodeOptions {
-    /// Name of its memory in the operating system.
+    /// Name of the node's memory in the operating system.
     pub name: String,
-    /// Size of its memory in bytes.
+    /// Size of the node's memory in bytes.
     pub size_bytes: u64,
-    /// Options of its listener.
+    /// Options of the node's listener.
     pub listen: TcpListenOptions,
     /// Address (`HOST:PORT`) at which the main node and clients reach the data node. Port 0 stands
     /// for the port of its listener.
@@ -49,7 +49,7 @@ pub struct DataNodeOptions {
     pub wanted: NodeId,
     /// Address of the main node.
     pub main_node_address: String,
-    /// Options for its connections to the main node.
+    /// Options for the node's connections to the main node.
     pub connect: TcpConnectOptions,
     /// RDMA device that serves its memory, if any; required if the main node has one.
     pub verbs: Option<VerbsOptions>,

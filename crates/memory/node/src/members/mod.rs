@@ -76,7 +76,7 @@ use farleaf_fabric::verbs::VerbsOptions;
 pub struct MainNodeOptions {
     /// Address (`HOST:PORT`) at which the other nodes and clients reach this node.
     pub address: String,
-    /// Options for its connections to the other nodes.
+    /// Options for the main node's connections to the other nodes.
     pub connect: TcpConnectOptions,
     /// Time without an answer after which a node is lost.
     pub lost_after: Duration,

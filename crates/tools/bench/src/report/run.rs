@@ -52,13 +52,13 @@ pub struct RunReport {
     /// Size of keys, of a table of byte strings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key_size_bytes: Option<u64>,
-    /// Sizes of its values: bytes, or the name of a mix.
+    /// Sizes of the table's values: bytes, or the name of a mix.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value_size: Option<String>,
     /// Number of fields of a value, of which an update changes one, if there are several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub field_count: Option<u64>,
-    /// Size of its pages.
+    /// Size of the table's pages.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub page_size_bytes: Option<u64>,
     /// Size of the largest value that is stored in a page.

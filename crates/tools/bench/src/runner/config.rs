@@ -37,7 +37,7 @@ pub struct RunConfig {
     pub records: u64,
     /// Operations of each workload, of all threads together.
     pub operations: u64,
-    /// Number of threads that share them.
+    /// Number of threads that share the operations.
     pub threads: usize,
     /// Operations that each thread keeps in flight; 1: it waits for each.
     pub in_flight: usize,

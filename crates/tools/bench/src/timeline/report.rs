@@ -54,7 +54,7 @@ pub struct TimelineTotal {
     pub written_s: f64,
     /// Mean round trips per get, of those that ended before the last write.
     pub round_trips_per_get: Option<f64>,
-    /// Share of these gets that one leaf answered in one round trip.
+    /// Share of those gets before the last write that one leaf answered in one round trip.
     pub one_leaf_fraction: Option<f64>,
     /// Same share for the gets of the last interval.
     pub one_leaf_fraction_last: Option<f64>,
@@ -101,7 +101,7 @@ pub struct RetrainingTotal {
     pub count: u64,
     /// Leaves that they moved.
     pub leaves_moved: u64,
-    /// Leaves into which they were moved.
+    /// Leaves into which records were moved.
     pub leaves_made: u64,
     /// Records of all retrained leaves.
     pub records: u64,

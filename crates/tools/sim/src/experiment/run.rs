@@ -63,7 +63,7 @@ pub struct Measurement {
 pub struct Retraining {
     /// Retrainings that were committed.
     pub retraining_count: u64,
-    /// Total duration of these retrainings.
+    /// Total duration of the committed retrainings.
     pub time_ns: Nanos,
     /// Leaves on which models were trained.
     pub leaf_count: u64,

@@ -22,7 +22,7 @@ pub struct Training {
     pub done_count: u64,
     /// Sub-models trained.
     pub sub_model_count: u64,
-    /// Leaves to which they were fitted.
+    /// Leaves to which the sub-models were fitted.
     pub leaf_count: u64,
     /// Total time between becoming due and being trained, in nanoseconds.
     pub waited_ns: u64,

@@ -119,7 +119,7 @@ impl Defaults {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Experiments {
-    /// File from which they were read; errors name it.
+    /// File from which the experiments were read; errors name it.
     #[serde(skip)]
     pub origin: String,
     /// Title of the page.

@@ -75,7 +75,7 @@ pub struct MemoryNodes {
 pub struct NicParameters {
     /// Name of the NIC.
     pub name: String,
-    /// Bandwidth of its port in each direction.
+    /// Bandwidth of the NIC's port in each direction.
     pub bandwidth_gbit_per_s: Parameter,
     /// READs and WRITEs per second of its pipeline, as requester and responder together.
     pub verb_rate_per_s: Parameter,

@@ -66,7 +66,7 @@ pub struct NetworkMark {
 pub struct TrainedCount {
     /// Number of leaves.
     pub leaf_count: u64,
-    /// Number of records in them.
+    /// Number of records in the leaves.
     pub record_count: u64,
 }
 

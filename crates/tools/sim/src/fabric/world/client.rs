@@ -19,7 +19,7 @@ pub enum ClientLife {
 /// Progress of a client in a protocol.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Progress {
-    /// Whether it continues a protocol run that a dead client began.
+    /// Whether the client continues a protocol run that a dead client began.
     pub is_adopting: bool,
     /// Phase of the protocol.
     pub phase: ProtocolPhase,
