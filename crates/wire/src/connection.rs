@@ -75,7 +75,8 @@ impl fmt::Debug for Connection {
 }
 
 impl Connection {
-    /// Connects to `HOST:PORT` and authenticates. Costs one round trip to connect and two more.
+    /// Connects to `HOST:PORT` and authenticates. Costs one round trip to connect and two to
+    /// authenticate.
     ///
     /// # Errors
     /// The server cannot be reached, does not send a greeting, has another version, rejects the

@@ -69,8 +69,9 @@ impl<H: SessionHost> AsyncSession<H> {
         self.0.open_entry(entry, &guard).await
     }
 
-    /// Creates a table like [`create_table`](Self::create_table), of byte strings. The options'
-    /// kind must be [`TableKind::Bytes`](crate::TableKind::Bytes), as in [`TableOptions::bytes`].
+    /// Creates a table of byte strings; otherwise like [`create_table`](Self::create_table). The
+    /// options' kind must be [`TableKind::Bytes`](crate::TableKind::Bytes), as in
+    /// [`TableOptions::bytes`].
     ///
     /// # Errors
     /// The same as those of [`create_table`](Self::create_table).
@@ -83,7 +84,7 @@ impl<H: SessionHost> AsyncSession<H> {
         self.0.open_bytes(entry, &guard).await
     }
 
-    /// Opens a table like [`open_table`](Self::open_table), of byte strings.
+    /// Opens a table of byte strings; otherwise like [`open_table`](Self::open_table).
     ///
     /// # Errors
     /// The same as those of [`open_table`](Self::open_table); also [`ErrorKind::TableOfOtherKind`]

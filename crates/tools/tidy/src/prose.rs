@@ -9,7 +9,7 @@ use crate::{SourceTree, Violation};
 /// A paragraph of a document with more words than this is a violation.
 pub const PARAGRAPH_WORD_COUNT_MAX: usize = 80;
 
-/// A line of prose in a document with more characters than this is a violation.
+/// Largest number of characters in a line of prose.
 pub const LINE_WIDTH_MAX: usize = 100;
 
 /// Words with which no doc comment begins: it would need a sentence before it.

@@ -124,7 +124,7 @@ const fn is_never(epoch: &Epoch) -> bool {
     epoch.0 == 0
 }
 
-/// Phase of a change of a region in several steps.
+/// Change of a region that takes several steps; [`Steady`](Self::Steady) if none is in progress.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Phase {

@@ -157,8 +157,9 @@ impl<S: BlockSink> TreeBuilder<S> {
         }))
     }
 
-    /// Writes at most this many filter blocks, after the last entry. Returns true if all are
-    /// written, or there is no entry. [`Self::finish`] writes those that are missing.
+    /// Writes at most this many blocks of the filter; the last entry must have been added. Returns
+    /// true if all are written, or there is no entry. [`Self::finish`] writes those that are
+    /// missing.
     ///
     /// # Errors
     /// Errors of the sink; the builder is unusable afterwards.

@@ -1,4 +1,5 @@
-//! Requests and replies for tables whose records the memory node holds in its own map. Every
+//! Requests and replies of calls: all operations of tables with the search layer `rpc`, whose
+//! records the memory node holds in its own map, and writes and lookups of `xstore` tables. Every
 //! operation is one call (`farleaf_fabric::message`), as in DrTM-Tree, or Masstree over eRPC, which
 //! XStore's paper compares with (OSDI 2020, section 5).
 //!

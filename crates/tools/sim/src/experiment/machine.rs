@@ -1,4 +1,4 @@
-//! Process of one compute node: what its threads' sessions on one memory node share, like in the
+//! State that the sessions of one modelled client process share for one memory node, as in the
 //! library.
 
 use core::cell::RefCell;

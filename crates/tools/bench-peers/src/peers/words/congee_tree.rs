@@ -6,7 +6,7 @@ use crossbeam_epoch::Guard;
 use crate::peer::{Client, Peer, PeerError, Work};
 use crate::records::{Sink, WordRecords};
 
-/// Tree, loaded in ascending order.
+/// A `congee` tree into which the keys were inserted in ascending order.
 pub struct CongeePeer(U64Congee<usize>);
 
 impl CongeePeer {

@@ -45,9 +45,9 @@ pub struct FigureSize {
     pub records: u64,
     /// Operations of each workload after the load.
     pub operations: u64,
-    /// Regions of which a server is primary.
+    /// Number of regions of which each server is the primary.
     pub regions: u32,
-    /// Entries of a region's L0.
+    /// Number of entries at which a region flushes its L0.
     pub l0_entries: u64,
 }
 
