@@ -61,7 +61,7 @@ pub(crate) fn play_loader(arguments: &[&str]) {
         full_since: None,
     };
     while !stopped.load(Ordering::Relaxed) {
-        let is_shared = loader.dice.pool_memory(3) == 0;
+        let is_shared = loader.dice.below(3) == 0;
         let own = table_name(number(1));
         loader.round(if is_shared { SHARED_TABLE } else { &own }, is_shared);
     }
@@ -106,7 +106,7 @@ impl Loader {
         {
             self.refused(error, is_shared);
         }
-        if self.dice.pool_memory(4) > 0 {
+        if self.dice.below(4) > 0 {
             let dropped = self.stopwatch.timed(|| self.session.drop_table(name));
             if let Err(error) = dropped {
                 self.refused(error, is_shared);
@@ -141,7 +141,7 @@ impl Loader {
                 _ => return Err(error),
             },
         }
-        let from = self.dice.pool_memory(RECORD_COUNT - INSERT_COUNT);
+        let from = self.dice.below(RECORD_COUNT - INSERT_COUNT);
         for index in from..from + INSERT_COUNT {
             let key = even_key(index) + 1;
             self.stopwatch.timed(|| table.put(key, key))?;
@@ -273,7 +273,7 @@ fn run(name: &str, fabric: Fabric, other_table_count: u64) {
         make_others(&pool, other_table_count);
         let mut dice = BoundedRandom::new(2);
         let start = |loader: u64, dice: &mut BoundedRandom| {
-            let seed = dice.pool_memory(1 << 32);
+            let seed = dice.below(1 << 32);
             ChildProcess::start(ChildRole::Loader, &format!("{address} {loader} {seed}"))
         };
         let mut loaders: Vec<ChildProcess> = (0..LOADER_COUNT)
@@ -283,11 +283,11 @@ fn run(name: &str, fabric: Fabric, other_table_count: u64) {
         let mean_us = run_seconds() * 1_000_000 / kill_count().max(1);
         for _ in 0..kill_count() {
             std::thread::sleep(Duration::from_micros(
-                mean_us / 4 + dice.pool_memory(mean_us * 3 / 2),
+                mean_us / 4 + dice.below(mean_us * 3 / 2),
             ));
             reader.assert_silent();
             loaders.iter_mut().for_each(ChildProcess::assert_silent);
-            let loader = dice.pool_memory(LOADER_COUNT);
+            let loader = dice.below(LOADER_COUNT);
             let successor = start(loader, &mut dice);
             std::mem::replace(&mut loaders[loader as usize], successor).kill();
         }

@@ -88,7 +88,7 @@ impl BoundedRandom {
         Self(Xoshiro256PlusPlus::seed_from_u64(seed))
     }
 
-    fn pool_memory(&mut self, bound: u64) -> u64 {
+    fn below(&mut self, bound: u64) -> u64 {
         self.0.next_u64() % bound
     }
 }

@@ -172,15 +172,15 @@ impl Worker {
         while !stopped.load(Ordering::Relaxed) {
             let done = self.journal.tally.operation_count;
             if done.is_multiple_of(WINDOW_OPERATION_COUNT) {
-                self.window = self.dice.pool_memory(self.deal.keys_per_class);
+                self.window = self.dice.below(self.deal.keys_per_class);
             }
             self.journal.tally.operation_count += 1;
-            let index = if self.dice.pool_memory(2) == 0 {
-                self.dice.pool_memory(self.deal.keys_per_class)
+            let index = if self.dice.below(2) == 0 {
+                self.dice.below(self.deal.keys_per_class)
             } else {
-                (self.window + self.dice.pool_memory(WINDOW_COUNT)) % self.deal.keys_per_class
+                (self.window + self.dice.below(WINDOW_COUNT)) % self.deal.keys_per_class
             };
-            match self.dice.pool_memory(100) {
+            match self.dice.below(100) {
                 0..25 => self.put(index),
                 25..45 => self.insert(index),
                 45..55 => self.update(index),
@@ -275,12 +275,8 @@ impl Worker {
     fn compare_and_swap(&mut self, index: u64) {
         let old = self.journal.values[index as usize];
         let value = self.next_value();
-        let target = if self.dice.pool_memory(4) == 0 {
-            0
-        } else {
-            value
-        };
-        let is_vain = self.dice.pool_memory(4) == 0;
+        let target = if self.dice.below(4) == 0 { 0 } else { value };
+        let is_vain = self.dice.below(4) == 0;
         let (expected, new) = if is_vain {
             (Some(u64::MAX), old)
         } else {

@@ -61,7 +61,7 @@ impl WorkerProcesses {
             deal: self.plan.deal(),
             first_class: place * self.plan.threads_per_process,
             thread_count: self.plan.threads_per_process,
-            seed: self.dice.pool_memory(u64::MAX),
+            seed: self.dice.below(u64::MAX),
             directory: self.directory.clone(),
         };
         ChildProcess::start(ChildRole::Worker, &orders.text())
@@ -88,9 +88,13 @@ impl WorkerProcesses {
     pub(crate) fn kill(&mut self, kill_count: u64, duration: Duration) {
         let mean_us = duration.as_micros() as u64 / kill_count.max(1);
         for kill in 0..kill_count {
-            let wait_us = mean_us / 4 + self.dice.pool_memory((mean_us * 3 / 2).max(1));
+            let wait_us = mean_us / 4 + self.dice.below((mean_us * 3 / 2).max(1));
             self.watch(Duration::from_micros(wait_us));
-            let place = self.dice.pool_memory(self.plan.process_count) as usize;
+            let place = self.dice.below(self.plan.process_count) as usize;
+            if kill + 1 == kill_count {
+                // Nobody replaces this worker, whose predecessors may all have died too early.
+                self.wait_for_all();
+            }
             // A journal has one writer at a time: the successor starts when this one is dead.
             self.workers[place].take().expect("it lives").kill();
             if kill + 1 < kill_count {
