@@ -14,8 +14,8 @@ pub trait Clock: Debug + Send + Sync {
     fn now(&self) -> Duration;
 }
 
-/// Clock of the time since the machine started. It continues while the machine sleeps, as leases
-/// do.
+/// Clock of the time since the machine started, including sleep, because leases also end during
+/// sleep.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemClock;
 

@@ -11,7 +11,7 @@ use crate::command::table_cluster::counted;
 /// Progress of the verification of a replica's files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct VerificationStatus {
-    /// Whether the copy has been verified since an older version wrote it.
+    /// Whether a pass has verified everything that an older version of Farleaf wrote.
     pub(super) is_finished: bool,
     /// Bytes that the current pass has to verify. `passed_size_bytes` are already verified.
     pub(super) pass_size_bytes: u64,

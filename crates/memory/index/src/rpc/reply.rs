@@ -20,7 +20,7 @@ use crate::xstore::record::RECORD_SIZE_WORDS;
 
 const HAS_VALUE: u64 = 1 << 8;
 
-/// Message of the memory node to a client.
+/// Reply of the memory node to a request on a word table.
 #[derive(Clone, Debug, PartialEq)]
 pub enum WordReply {
     /// Value of a key: of a get, or before a write.

@@ -9,7 +9,7 @@ use crate::chunk::{ChunkEntry, ChunkPurpose};
 use crate::layout::ChunkIndex;
 use farleaf_base::NodeId;
 
-/// Divisor of the chunks for the size of the reserve: enough for two snapshots, because the old one
+/// The reserve has one of this many chunks: enough for two snapshots, because the old one
 /// waits for its grace period while the next is written, and a piece of a run.
 const RESERVE_SHARE: u64 = 32;
 /// Divisor of the chunks in small pools: their reserve is as large as in a pool of 32 MiB, up to

@@ -7,7 +7,7 @@ use farleaf_wire::{FRAME_SIZE_BYTES_MAX, Service};
 use super::message::{CoordinatorFailure, CoordinatorReply, CoordinatorRequest, decode, encode};
 use crate::coordinator::{Coordinator, CoordinatorError, Event, KeepAlive, TransactionOutcome};
 
-/// Longest wait of a request for changes, so that the server can stop.
+/// Maximum time that a request waits for changes; short, so that the server can stop.
 pub const POLL_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// Size of changes in one reply, plus the rest of the last revision, which is never split.

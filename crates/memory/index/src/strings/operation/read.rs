@@ -87,9 +87,9 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         Ok(read(is_there.then_some(&*value)))
     }
 
-    /// Reads the values of many keys and appends them to `values`, in the order of the keys.
-    /// Returns for each where it ends, and whether it exists. Costs one round trip per 256 keys,
-    /// and one for the values outside pages, when the hints are right.
+    /// Reads the values of many keys. Calls `read` once for each, with the index of the key and its
+    /// value; `None` if the key is absent. Costs one round trip per 256 keys, and one for the
+    /// values outside pages, when the hints are right.
     ///
     /// # Errors
     /// Fails like [`get`](Self::get).
