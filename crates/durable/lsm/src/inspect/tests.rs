@@ -3,6 +3,10 @@
 use super::*;
 use crate::engine::tests::tiny;
 use crate::follow::IndexKind;
+use crate::log::record::{
+    EngineId, RecordKind, RecordSum, SEGMENT_HEADER_SIZE_BYTES, encode_record_header,
+    encode_segment_header,
+};
 use crate::storage::CrashStorage;
 use crate::{Durability, Engine};
 
@@ -154,4 +158,43 @@ fn a_log_that_ends_earlier_differs() {
     let found = found.expect("read");
     let report = found.differences.join("\n");
     assert!(report.contains("the last write ends at"), "{report}");
+}
+
+/// Promise: a segment ends at the same byte in a replica whose recovery ended the log before the
+/// end record (with `offset`), and in one that only followed. Where a recovery ended the log
+/// earlier, the rest does not count.
+#[test]
+fn an_end_record_counts_after_a_recovery() {
+    let (engine, number) = (EngineId(7), LogNumber(3));
+    let mut bytes = encode_segment_header(engine, number).to_vec();
+    let mut offsets = Vec::new();
+    for (kind, key, value) in [
+        (RecordKind::Put, &b"mars"[..], &b"6779"[..]),
+        (RecordKind::Put, b"venus", b"12104"),
+        (RecordKind::End, b"", b""),
+    ] {
+        let offset = bytes.len();
+        offsets.push(offset);
+        let (header, sum) = RecordSum::of(kind, key, value);
+        let sum = sum.at(engine, number.start().plus(offset as u64));
+        bytes.extend(encode_record_header(header, sum));
+        bytes.extend([key, value].concat());
+    }
+    let size_bytes = bytes.len();
+    bytes.resize(SEGMENT_SIZE_BYTES as usize, 0);
+    let pass = |end: Option<usize>, bytes: &[u8]| {
+        let mut walk = RecordWalk::new(engine, number.start());
+        walk.pass(number, end.map(|it| it as u32), bytes)
+    };
+    let (second_put, end) = (offsets[1], offsets[2]);
+    assert!(offsets[0] == SEGMENT_HEADER_SIZE_BYTES && end < size_bytes);
+    assert_eq!(pass(None, &bytes), SegmentEnd::Closed(size_bytes));
+    assert_eq!(pass(Some(end), &bytes), SegmentEnd::Closed(size_bytes));
+    assert_eq!(
+        pass(Some(second_put), &bytes),
+        SegmentEnd::Closed(second_put)
+    );
+    bytes[end] ^= 1;
+    assert_eq!(pass(Some(end), &bytes), SegmentEnd::Closed(end));
+    assert_eq!(pass(None, &bytes), SegmentEnd::Open(end));
 }

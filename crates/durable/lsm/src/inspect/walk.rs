@@ -76,10 +76,20 @@ impl RecordWalk {
             // A record that began before that offset does not continue.
             SegmentEnd::Closed(size_bytes) if end.is_some() => {
                 self.large = None;
-                SegmentEnd::Closed(size_bytes.min(limit))
+                let size_bytes = size_bytes.min(limit);
+                SegmentEnd::Closed(size_bytes + self.end_record_size_bytes(number, limit, bytes))
             }
             other => other,
         }
+    }
+
+    /// Returns the size of the end record at an offset at which a recovery ended the log; 0 if there
+    /// is none. The recovery does not count that record; replicas that only followed do.
+    fn end_record_size_bytes(&self, number: LogNumber, offset: usize, bytes: &[u8]) -> usize {
+        let position = number.start().plus(offset as u64);
+        let found = RecordView::decode(&bytes[offset..], self.engine, position);
+        let end = found.filter(|it| it.kind == RecordKind::End);
+        end.map_or(0, |it| it.size_bytes())
     }
 
     fn pass_large(&mut self, mut large: WalkedLargeRecord, bytes: &[u8]) -> SegmentEnd {
