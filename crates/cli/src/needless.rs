@@ -5,6 +5,7 @@ use clap::parser::ValueSource;
 use farleaf_bench::runner::FabricKind;
 
 use crate::command;
+use crate::table_options::POOL_TABLE_OPTIONS;
 
 /// Rejects options that the command would ignore.
 ///
@@ -131,20 +132,7 @@ fn refuse_needless_table_options(matches: &ArgMatches) -> Result<(), String> {
     let Some(("load", load)) = matches.subcommand() else {
         return Ok(());
     };
-    let is_given = |option: &&str| load.value_source(option) == Some(ValueSource::CommandLine);
-    let option = [
-        "kind",
-        "slots",
-        "index",
-        "page_size",
-        "inline_value",
-        "fill",
-        "epsilon",
-        "bounds",
-    ]
-    .into_iter()
-    .find(is_given)
-    .map(|option| option.replace('_', "-"));
+    let option = first_given(load, &["kind"]).or_else(|| first_given(load, &POOL_TABLE_OPTIONS));
     if !load.get_flag("create")
         && let Some(option) = option
     {
@@ -164,4 +152,19 @@ fn refuse_options_of_other_kinds(matches: &ArgMatches) -> Result<(), String> {
         return Err(misplaced);
     }
     Ok(())
+}
+
+/// Returns the source of an argument; `None` if it is not given, or if the command does not have
+/// it.
+pub(crate) fn source(matches: &ArgMatches, name: &str) -> Option<ValueSource> {
+    let mut ids = matches.ids();
+    ids.any(|id| id.as_str() == name)
+        .then(|| matches.value_source(name))?
+}
+
+/// Returns the first of these arguments that the command line has, as it is written there.
+pub(crate) fn first_given(matches: &ArgMatches, names: &[&'static str]) -> Option<String> {
+    let is_given = |name: &&&str| source(matches, name) == Some(ValueSource::CommandLine);
+    let name = names.iter().find(is_given)?;
+    Some(name.replace('_', "-"))
 }

@@ -8,7 +8,8 @@ use clap::parser::ValueSource;
 
 use crate::cluster_options::EngineName;
 use crate::command;
-use crate::table_options::KindName;
+use crate::needless::{first_given, source};
+use crate::table_options::{KindName, POOL_TABLE_OPTIONS};
 
 /// Returns whether the command works with a cluster.
 ///
@@ -83,20 +84,6 @@ fn leaf(matches: &ArgMatches) -> (&str, &ArgMatches) {
     (first, leaf)
 }
 
-/// Returns the source of an argument; `None` if it is not given, or if the command does not have
-/// it.
-fn source(matches: &ArgMatches, name: &str) -> Option<ValueSource> {
-    let mut ids = matches.ids();
-    ids.any(|id| id.as_str() == name)
-        .then(|| matches.value_source(name))?
-}
-
-fn first_given(matches: &ArgMatches, names: &[&'static str]) -> Option<String> {
-    let is_given = |name: &&&str| source(matches, name) == Some(ValueSource::CommandLine);
-    let name = names.iter().find(is_given)?;
-    Some(name.replace('_', "-"))
-}
-
 fn refuse_options_of_pools(matches: &ArgMatches, leaf: &ArgMatches) -> Result<(), String> {
     if let Some(option) = first_given(matches, &["rights", "tls_ca"]) {
         return Err(format!(
@@ -104,17 +91,8 @@ fn refuse_options_of_pools(matches: &ArgMatches, leaf: &ArgMatches) -> Result<()
              secret (--secret-file) and grant full access; leave it out"
         ));
     }
-    let options = [
-        "slots",
-        "index",
-        "page_size",
-        "inline_value",
-        "fill",
-        "epsilon",
-        "bounds",
-        "part",
-    ];
-    if let Some(option) = first_given(leaf, &options) {
+    let option = first_given(leaf, &POOL_TABLE_OPTIONS);
+    if let Some(option) = option.or_else(|| first_given(leaf, &["part"])) {
         return Err(format!(
             "--{option} cannot be used with a cluster: it is for tables in pools; leave it out"
         ));

@@ -27,6 +27,17 @@ impl KindName {
     }
 }
 
+/// Names of the options that only tables in pools have.
+pub(crate) const POOL_TABLE_OPTIONS: [&str; 7] = [
+    "slots",
+    "index",
+    "page_size",
+    "inline_value",
+    "fill",
+    "epsilon",
+    "bounds",
+];
+
 /// Options of a new table.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct TableOptionArguments {
