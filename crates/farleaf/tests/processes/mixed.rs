@@ -353,7 +353,8 @@ fn killed_processes_lose_nothing_on_several_nodes() {
 }
 
 /// Promise: the same holds over verbs, where each node's card executes the verbs, including those
-/// of the main node's agent. A session is fenced by ending its queue pairs at all nodes.
+/// of the main node's agent. Each node
+/// fences a session by ending its queue pairs.
 #[test]
 #[ignore = "needs RDMA devices; `guest/run` starts a machine that has two"]
 fn killed_processes_lose_nothing_on_several_nodes_over_verbs() {

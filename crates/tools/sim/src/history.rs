@@ -189,7 +189,7 @@ impl Event {
         self.answered.unwrap_or(u64::MAX)
     }
 
-    /// Returns whether there is no answer, or one that does not tell the outcome.
+    /// Returns whether the outcome is unknown: there is no answer, or it leaves the outcome open.
     pub fn is_unknown(&self) -> bool {
         self.answer.as_ref().is_none_or(Answer::is_unknown)
     }

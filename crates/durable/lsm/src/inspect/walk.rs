@@ -83,8 +83,8 @@ impl RecordWalk {
         }
     }
 
-    /// Returns the size of the end record at an offset at which a recovery ended the log; 0 if there
-    /// is none. The recovery does not count that record; replicas that only followed do.
+    /// Returns the size of the end record at an offset at which a recovery ended the log; 0 if
+    /// there is none. The recovery does not count that record; replicas that only followed do.
     fn end_record_size_bytes(&self, number: LogNumber, offset: usize, bytes: &[u8]) -> usize {
         let position = number.start().plus(offset as u64);
         let found = RecordView::decode(&bytes[offset..], self.engine, position);

@@ -1,8 +1,8 @@
 //! Fencing of sessions, on a thread of its own.
 //!
 //! A session is fenced when all data nodes have barred it. A data node that hangs delays that until
-//! it is lost. The listener must answer other requests, so it does not wait: it replies that the
-//! fencing is in progress, and the caller asks again.
+//! the main node counts it as lost. The listener must answer other requests, so it does not wait.
+//! It replies that the fencing is in progress, and the caller asks again.
 
 use std::collections::BTreeSet;
 use std::io;

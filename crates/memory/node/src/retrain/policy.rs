@@ -389,7 +389,7 @@ mod tests {
     }
 
     /// Promise: a model is quiet when two of the node's own checks have found the same counters,
-    /// and stays quiet until they change, however often it is read in between.
+    /// and until the counters change, however often other code reads them in between.
     #[test]
     fn two_own_looks_tell_what_is_quiet() {
         let mut seen = LastCounters::default();

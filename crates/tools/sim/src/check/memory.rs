@@ -1,5 +1,5 @@
-//! A node's memory at the end of a run, after the last sweep, as the memory node's own audit sees
-//! it while virtual time stands still.
+//! Audit of a node's memory at the end of a run, after the last sweep, while virtual time stands
+//! still.
 
 use farleaf_executor::block_on;
 use farleaf_index::IndexError;

@@ -63,8 +63,8 @@ pub enum FaultKind {
     },
     /// The node restarts with empty memory.
     NodeLoss,
-    /// A node of the pool other than its main node is drained: its leaves are moved to the others,
-    /// and then it is stopped. No client may notice.
+    /// A data node is drained: the main node moves its leaves to other nodes, and then stops it.
+    /// No operation may fail because of that.
     Drain {
         /// Number of the node.
         node: u8,
