@@ -103,7 +103,7 @@ fn compare_logs(
         {
             let line = format!(
                 "{what}: its records end at byte {} in {}, at byte {} in {}",
-                own.size_bytes, left.name, other.size_bytes, right.name
+                own.record_end, left.name, other.record_end, right.name
             );
             comparison.differences.push(line);
         }
@@ -120,14 +120,15 @@ fn compared_size_bytes(own: &InspectedSegment, other: &InspectedSegment) -> usiz
     own.size_bytes.min(other.size_bytes)
 }
 
-/// Returns true if two segments end at different offsets, and the one that ends earlier is closed.
-const fn is_size_wrong(own: &InspectedSegment, other: &InspectedSegment) -> bool {
-    let shorter = if own.size_bytes < other.size_bytes {
+/// Returns true if the records of two segments end at different offsets, and the segment that ends
+/// earlier is closed.
+pub(super) const fn is_size_wrong(own: &InspectedSegment, other: &InspectedSegment) -> bool {
+    let shorter = if own.record_end < other.record_end {
         own
     } else {
         other
     };
-    own.size_bytes != other.size_bytes && shorter.is_closed
+    own.record_end != other.record_end && shorter.is_closed
 }
 
 /// Notes a segment that one replica lacks. It is a difference if that replica needs it, unless the

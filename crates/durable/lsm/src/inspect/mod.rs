@@ -26,7 +26,7 @@ use crate::device::Device;
 use crate::engine::{Source, TREES};
 use crate::error::LsmError;
 use crate::follow::follows;
-use crate::log::record::EngineId;
+use crate::log::record::{EngineId, RECORD_HEADER_SIZE_BYTES};
 use crate::log::{self, damaged};
 use crate::manifest::{Manifest, ManifestState, TreeEntry};
 use crate::place::{
@@ -42,12 +42,33 @@ pub struct InspectedSegment {
     /// Number of bytes from the segment's start to the end of its last record. Bytes behind that
     /// are never read, and are undefined.
     pub size_bytes: usize,
+    /// The same without an end record. Replicas may differ in that: a recovery can end the log in
+    /// the manifest instead, and a replica that was filled then has no end record.
+    record_end: usize,
     /// Whether the segment is complete. Only the last segment of a log is open.
     pub is_closed: bool,
     /// Whether a tree refers to the segment, or recovery reads it. Other segments wait to be
     /// reclaimed.
     pub is_needed: bool,
     place: SegmentId,
+}
+
+impl InspectedSegment {
+    const fn of(end: SegmentEnd, place: SegmentId, is_needed: bool) -> Self {
+        let (record_end, end_record_size_bytes, is_closed) = match end {
+            SegmentEnd::NotBegun => (0, 0, false),
+            SegmentEnd::Open(at) => (at, 0, false),
+            SegmentEnd::EndRecord(at) => (at, RECORD_HEADER_SIZE_BYTES, true),
+            SegmentEnd::Closed(at) => (at, 0, true),
+        };
+        Self {
+            size_bytes: record_end + end_record_size_bytes,
+            record_end,
+            is_closed,
+            is_needed,
+            place,
+        }
+    }
 }
 
 /// Log segments and trees of a directory.
@@ -226,28 +247,21 @@ impl Inspection {
                 break;
             }
             let is_needed = self.is_needed(needed, number);
-            let (size_bytes, is_closed) = match end {
-                SegmentEnd::Closed(size_bytes) => (size_bytes, true),
-                SegmentEnd::Open(size_bytes) if Some(number) == last => (size_bytes, false),
-                SegmentEnd::Open(at) => {
-                    self.note_broken(is_needed, number, at);
-                    continue;
-                }
-                SegmentEnd::NotBegun => {
-                    self.note_broken(is_needed, number, 0);
-                    continue;
-                }
+            let broken_at = match end {
+                SegmentEnd::Open(at) if Some(number) != last => Some(at),
+                SegmentEnd::NotBegun => Some(0),
+                _ => None,
             };
+            if let Some(at) = broken_at {
+                self.note_broken(is_needed, number, at);
+                continue;
+            }
             if unfinished.is_some_and(|head| number >= head.number()) {
                 break;
             }
-            let segment = InspectedSegment {
-                size_bytes,
-                is_closed,
-                is_needed,
-                place,
-            };
-            self.log_end = self.log_end.max(number.start().plus(size_bytes as u64));
+            let segment = InspectedSegment::of(end, place, is_needed);
+            let end = number.start().plus(segment.size_bytes as u64);
+            self.log_end = self.log_end.max(end);
             self.segments.insert(number, segment);
         }
         self.write_end = self.write_end.max(walk.write_end().min(self.log_end));

@@ -160,11 +160,11 @@ fn a_log_that_ends_earlier_differs() {
     assert!(report.contains("the last write ends at"), "{report}");
 }
 
-/// Promise: a segment ends at the same byte in a replica whose recovery ended the log before the
-/// end record (with `offset`), and in one that only followed. Where a recovery ended the log
-/// earlier, the rest does not count.
+/// Promise: the records of a segment end at the same byte in a replica that has an end record, in
+/// one whose recovery ended the log there by its manifest, and in one with both. Where a recovery
+/// ended the log earlier, the rest does not count. A segment without either is open.
 #[test]
-fn an_end_record_counts_after_a_recovery() {
+fn an_end_record_and_a_recovered_end_are_the_same() {
     let (engine, number) = (EngineId(7), LogNumber(3));
     let mut bytes = encode_segment_header(engine, number).to_vec();
     let mut offsets = Vec::new();
@@ -180,16 +180,15 @@ fn an_end_record_counts_after_a_recovery() {
         bytes.extend(encode_record_header(header, sum));
         bytes.extend([key, value].concat());
     }
-    let size_bytes = bytes.len();
     bytes.resize(SEGMENT_SIZE_BYTES as usize, 0);
     let pass = |end: Option<usize>, bytes: &[u8]| {
         let mut walk = RecordWalk::new(engine, number.start());
         walk.pass(number, end.map(|it| it as u32), bytes)
     };
     let (second_put, end) = (offsets[1], offsets[2]);
-    assert!(offsets[0] == SEGMENT_HEADER_SIZE_BYTES && end < size_bytes);
-    assert_eq!(pass(None, &bytes), SegmentEnd::Closed(size_bytes));
-    assert_eq!(pass(Some(end), &bytes), SegmentEnd::Closed(size_bytes));
+    assert_eq!(offsets[0], SEGMENT_HEADER_SIZE_BYTES);
+    assert_eq!(pass(None, &bytes), SegmentEnd::EndRecord(end));
+    assert_eq!(pass(Some(end), &bytes), SegmentEnd::Closed(end));
     assert_eq!(
         pass(Some(second_put), &bytes),
         SegmentEnd::Closed(second_put)
@@ -197,4 +196,16 @@ fn an_end_record_counts_after_a_recovery() {
     bytes[end] ^= 1;
     assert_eq!(pass(Some(end), &bytes), SegmentEnd::Closed(end));
     assert_eq!(pass(None, &bytes), SegmentEnd::Open(end));
+
+    let of = |end| InspectedSegment::of(end, SegmentId(0), true);
+    let (recorded, recovered) = (of(SegmentEnd::EndRecord(end)), of(SegmentEnd::Closed(end)));
+    let longer = of(SegmentEnd::Open(end + 12));
+    assert_eq!(recorded.size_bytes, end + 12);
+    assert!(!compare::is_size_wrong(&recorded, &recovered));
+    assert!(!compare::is_size_wrong(&recovered, &recorded));
+    for closed in [recorded, recovered] {
+        assert!(compare::is_size_wrong(&longer, &closed));
+        assert!(compare::is_size_wrong(&closed, &longer));
+        assert!(!compare::is_size_wrong(&closed, &of(SegmentEnd::Open(end))));
+    }
 }

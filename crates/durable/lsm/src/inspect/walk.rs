@@ -14,7 +14,10 @@ pub(super) enum SegmentEnd {
     NotBegun,
     /// No complete record is at this offset; more may be written there.
     Open(usize),
-    /// The segment is complete.
+    /// An end record is at this offset.
+    EndRecord(usize),
+    /// The segment is complete without an end record: it is full, or an earlier recovery ended the
+    /// log there.
     Closed(usize),
 }
 
@@ -76,20 +79,10 @@ impl RecordWalk {
             // A record that began before that offset does not continue.
             SegmentEnd::Closed(size_bytes) if end.is_some() => {
                 self.large = None;
-                let size_bytes = size_bytes.min(limit);
-                SegmentEnd::Closed(size_bytes + self.end_record_size_bytes(number, limit, bytes))
+                SegmentEnd::Closed(size_bytes.min(limit))
             }
             other => other,
         }
-    }
-
-    /// Returns the size of the end record at an offset at which a recovery ended the log; 0 if
-    /// there is none. The recovery does not count that record; replicas that only followed do.
-    fn end_record_size_bytes(&self, number: LogNumber, offset: usize, bytes: &[u8]) -> usize {
-        let position = number.start().plus(offset as u64);
-        let found = RecordView::decode(&bytes[offset..], self.engine, position);
-        let end = found.filter(|it| it.kind == RecordKind::End);
-        end.map_or(0, |it| it.size_bytes())
     }
 
     fn pass_large(&mut self, mut large: WalkedLargeRecord, bytes: &[u8]) -> SegmentEnd {
@@ -123,14 +116,15 @@ impl RecordWalk {
             let Some(view) = RecordView::decode(rest, self.engine, position) else {
                 return self.broken(number, at);
             };
-            at += view.size_bytes();
+            let end = at + view.size_bytes();
             match view.kind {
-                RecordKind::End => return SegmentEnd::Closed(at),
+                RecordKind::End => return SegmentEnd::EndRecord(at),
                 RecordKind::Mark => {}
                 RecordKind::Put | RecordKind::Delete | RecordKind::Moved => {
-                    self.write_end = number.start().plus(at as u64);
+                    self.write_end = number.start().plus(end as u64);
                 }
             }
+            at = end;
         }
         SegmentEnd::Closed(at)
     }
