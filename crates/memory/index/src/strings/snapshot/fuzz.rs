@@ -4,7 +4,8 @@
 use farleaf_base::fuzzing::run;
 use farleaf_base::random::Random;
 
-use super::format::{Contents, HEADER_SIZE_WORDS, Header};
+use super::contents::Contents;
+use super::header::{HEADER_SIZE_WORDS, Header};
 use super::heads::Heads;
 use super::tests::{geometry, kinds, layout, sealed, trained};
 

@@ -16,12 +16,10 @@ use farleaf_base::RemoteAddr;
 use farleaf_leaf::strings::PageGeometry;
 use farleaf_pool::PoolLayout;
 
-use super::format::{Contents, HEADER_SIZE_WORDS, Header};
+use super::contents::Contents;
+use super::header::{HEAD_SIZE_WORDS, HEADER_SIZE_WORDS, Header};
 use super::part::{Part, Span, bytes_of, halves, words_of};
 use crate::strings::directory::can_be_page;
-
-/// Words of a part in the part table, without its first fence.
-pub(super) const HEAD_SIZE_WORDS: usize = 3;
 
 /// Position of a part.
 #[derive(Clone, Copy, Debug)]

@@ -7,15 +7,19 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | `format` | header and contents |
+//! | `header` | layout of a snapshot and its header |
+//! | `contents` | models, pages and residuals: the result of a training |
+//! | `format` | encodes and decodes a whole snapshot |
 //! | `heads` | the part table |
 //! | `part` | format of models, fences and residuals |
 //! | `model` | format of a model |
 //! | `transfer` | reads and writes snapshots in far memory |
 
+mod contents;
 mod format;
 #[cfg(test)]
 mod fuzz;
+mod header;
 mod heads;
 mod model;
 mod part;
@@ -23,8 +27,9 @@ mod part;
 mod tests;
 mod transfer;
 
-pub(crate) use format::Header;
-pub use format::{Contents, HEADER_SIZE_WORDS};
+pub use contents::Contents;
+pub use header::HEADER_SIZE_WORDS;
+pub(crate) use header::Header;
 pub(crate) use part::Part;
 pub use transfer::{
     SnapshotParts, give_back_snapshot, read_contents, read_directory, write_snapshot,

@@ -23,12 +23,11 @@ use farleaf_leaf::strings::PageGeometry;
 use farleaf_model::strings::{PackedBlock, Residuals, StringSegment};
 use farleaf_pool::PoolLayout;
 
-use super::format::{Contents, SnapshotShape, table_size_words};
+use super::contents::{Contents, table_size_words};
+use super::header::{PART_HEADER_SIZE_WORDS, SnapshotShape};
 use super::model::{MODEL_SIZE_WORDS, ModelReader, encode_model};
 use crate::strings::directory::{Run, can_be_page};
 
-/// Words of a part before its models.
-pub(super) const PART_HEADER_SIZE_WORDS: usize = 8;
 pub(super) const PART_CHECKSUM_WORD: usize = 5;
 /// Lower limit of a part's target size. A part with at least one model is closed before it exceeds
 /// a 32nd of all words; this constant and the next one bound that target. A head takes about 5

@@ -7,10 +7,11 @@ use farleaf_model::strings::{
 };
 use farleaf_pool::{NodeLayout, PoolLayout, Superblock};
 
-use super::format::{CHECKSUM_WORD, Contents, HEADER_SIZE_WORDS, Header, checksum};
+use super::contents::Contents;
+use super::header::{CHECKSUM_WORD, HEADER_SIZE_WORDS, Header, PART_HEADER_SIZE_WORDS, checksum};
 use super::heads::Heads;
 use super::model::MODEL_SIZE_WORDS;
-use super::part::{PART_CHECKSUM_WORD, PART_HEADER_SIZE_WORDS, part_checksum};
+use super::part::{PART_CHECKSUM_WORD, part_checksum};
 use crate::strings::directory::Run;
 
 pub(super) fn layout() -> PoolLayout {

@@ -11,7 +11,8 @@ use farleaf_pool::chunk::{ChunkPurpose, FreeLeaves};
 use farleaf_pool::layout::CHUNK_SIZE_BYTES;
 use farleaf_pool::{PoolError, PoolLayout};
 
-use super::format::{Contents, HEADER_SIZE_WORDS, Header, table_size_words};
+use super::contents::{Contents, table_size_words};
+use super::header::{HEADER_SIZE_WORDS, Header};
 use super::heads::Heads;
 use super::part::Part;
 use crate::strings::directory::ByteDirectory;
