@@ -9,9 +9,10 @@ use farleaf_lsm::Engine;
 use farleaf_lsm::place::LogNumber;
 
 use super::backup::{BackupReplica, OpenedCopy, open_copy};
+use super::handle::{PREPARING, Replica};
+use super::order::{Ending, OrderSlot, PeerCall, Role, Wanted};
 use super::primary::PrimaryReplica;
 use super::verification::BUSY_INTERVAL_COUNT;
-use super::{Ending, OrderSlot, PREPARING, PeerCall, Replica, Role, Wanted};
 use crate::context::Context;
 use crate::error::ServerError;
 use crate::peer::{PeerReply, PeerRequest};

@@ -13,7 +13,7 @@ use farleaf_lsm::storage::Storage;
 use farleaf_lsm::{Engine, EngineOptions, LsmError};
 use farleaf_replica::{Backup, BackupOptions, ReplicaError, promote_directory};
 
-use super::Replica;
+use super::handle::Replica;
 use super::memory::BackupMemory;
 use super::verification::Verification;
 use crate::attachment::{self, AttachmentKey};

@@ -16,7 +16,7 @@ use farleaf_lsm::LsmError;
 use farleaf_lsm::place::{LogNumber, LogPosition};
 use farleaf_replica::{BackupConnections, BackupId, LinkStatus, Primary, ReplicaError};
 
-use super::Replica;
+use super::handle::Replica;
 use super::memory::layout;
 use crate::attachment::{self, AttachmentKey};
 use crate::context::Context;

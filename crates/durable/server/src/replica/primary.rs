@@ -15,11 +15,11 @@ use farleaf_lsm::{Durability, LsmError};
 use farleaf_replica::{Primary, PrimaryWorkDone, ReplicaError};
 
 use super::backup::{OpenedCopy, epoch_of};
+use super::handle::{ORDINARY, Replica};
 use super::link::{Link, LinkStage};
 use super::mismatches::Mismatches;
 use super::tail::LogTail;
 use super::verification::Verification;
-use super::{ORDINARY, Replica};
 use crate::context::Context;
 use crate::error::ServerError;
 use crate::peer::ReplicaName;

@@ -14,7 +14,8 @@ use farleaf_cluster::record::region::Key;
 use farleaf_lsm::Durability;
 use farleaf_lsm::engine::Direction;
 
-use super::{PublishedStatus, Replica};
+use super::handle::Replica;
+use super::order::PublishedStatus;
 use crate::context::Context;
 use crate::error::ServerError;
 use crate::peer::{self, PeerReply, PeerRequest, ReplicaName};
