@@ -63,7 +63,7 @@ struct RetrainingLine {
     time_ns_max: u64,
     step_round_trips_max: u64,
     reclaimed_bytes: u64,
-    no_room: u64,
+    no_space: u64,
 }
 
 /// Report on a table of either kind.
@@ -237,7 +237,7 @@ fn retraining_line(report: RetrainingReport) -> RetrainingLine {
         time_ns_max: tally.time_ns_max,
         step_round_trips_max: tally.step_round_trips_max,
         reclaimed_bytes: tally.reclaimed_bytes,
-        no_room: tally.no_space_count,
+        no_space: tally.no_space_count,
     }
 }
 
@@ -353,13 +353,13 @@ fn lost_text(table: &TableReport) -> Option<String> {
 }
 
 fn retraining_text(retraining: &RetrainingLine) -> String {
-    let no_room = match retraining.no_room {
+    let no_space = match retraining.no_space {
         0 => String::new(),
         times => format!(", out of space {} times", count(times)),
     };
     format!(
         "retraining: {} done, {} pending, {} leaves rebuilt into {}, mean {:.1} ms, max {:.1} ms, \
-         {} freed{no_room}\n",
+         {} freed{no_space}\n",
         count(retraining.retrainings),
         count(retraining.queue_length),
         count(retraining.leaves_moved),

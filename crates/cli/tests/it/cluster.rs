@@ -130,7 +130,7 @@ pub(crate) fn serve(place: &Place, number: usize, arguments: &[&str]) -> Server 
 }
 
 /// Asserts that each server that is alive reports the capacity and the free space of its disk.
-fn assert_room_is_told(status: &Value) {
+fn assert_space_is_reported(status: &Value) {
     for server in status["servers"].as_array().expect("servers") {
         let of = |what: &str| server[what].as_u64();
         let is_alive = server["is_alive"] == true;
@@ -332,7 +332,7 @@ fn a_killed_primary_is_followed_by_another() {
         froms.iter().all(|from| primary_of(&status, from) != killed),
         "{status}"
     );
-    assert_room_is_told(&status);
+    assert_space_is_reported(&status);
     assert_verification_is_told(&status);
     assert_eq!(
         crew.farleaf(&["cluster", "status"]).status,

@@ -70,7 +70,7 @@ impl Small {
         while file.write_all(&[1; 4096]).is_ok() {}
     }
 
-    fn make_room(&self) {
+    fn make_space(&self) {
         std::fs::remove_file(self.disk.join("regions/filler")).expect("removed");
     }
 
@@ -115,7 +115,7 @@ fn a_lone_server_that_starts_on_a_full_disk_is_read() {
         assert!(refused.stderr.contains("free space on it"), "{refused:?}");
         small.wait_told("the disk of server 2 is full");
         assert_eq!(small.waits(), [Value::Null; 0]);
-        small.make_room();
+        small.make_space();
         let since = Instant::now();
         while small.crew.farleaf(&["put", "k", "w", "-t", "t"]).status != Some(0) {
             assert!(since.elapsed() < Duration::from_secs(20), "there is room");
@@ -127,8 +127,8 @@ fn a_lone_server_that_starts_on_a_full_disk_is_read() {
 /// Promise: if a region cannot be opened without free space, `cluster status` reports that the
 /// region waits for it, the disk, and what to do. When there is space, the region is served.
 #[test]
-fn a_server_that_waits_for_room_is_told() {
-    let name = "full_disk::a_server_that_waits_for_room_is_told";
+fn a_server_that_waits_for_space_is_told() {
+    let name = "full_disk::a_server_that_waits_for_space_is_told";
     where_it_may_mount(name, || {
         let mut small = Small::new();
         small.crew.kill(2);
@@ -141,7 +141,7 @@ fn a_server_that_waits_for_room_is_told() {
              space on it, or enlarge it, and the region is served again\n",
         );
         small.wait_told("problems: 1 region is not served; ");
-        small.make_room();
+        small.make_space();
         let since = Instant::now();
         while !small.waits().is_empty() {
             assert!(since.elapsed() < Duration::from_secs(20), "there is room");

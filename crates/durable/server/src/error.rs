@@ -166,7 +166,7 @@ impl From<ServerError> for ReplicaFailure {
     fn from(error: ServerError) -> Self {
         Self {
             how: error.to_string(),
-            lacked_room: error.is_out_of_space(),
+            lacked_space: error.is_out_of_space(),
             is_damaged: false,
         }
     }

@@ -105,7 +105,7 @@ impl From<EngineFailure> for ReplicaFailure {
     fn from(failure: EngineFailure) -> Self {
         Self {
             how: failure.how,
-            lacked_room: false,
+            lacked_space: false,
             is_damaged: failure.is_corruption,
         }
     }

@@ -71,7 +71,7 @@ fn memory_of_deleted_records_comes_back() {
 /// memory is freed for other tables. (New pages had taken all memory and left none for the
 /// snapshot, and pages that became underfull meanwhile were not counted.)
 #[test]
-fn a_full_pool_that_is_emptied_has_room() {
+fn a_full_pool_that_is_emptied_has_space() {
     for pool in mapped_retraining_pools(16) {
         let session = session(&pool);
         let table = session.create_byte_table("t", &options(1024, 128));

@@ -42,7 +42,7 @@ fn a_full_pool_is_told_and_nothing_is_lost() {
 /// without a pause. A value that does not fit is rejected within a few seconds, whatever has been
 /// unlinked.
 #[test]
-fn large_values_are_replaced_where_there_is_room_for_two() {
+fn large_values_are_replaced_where_there_is_space_for_two() {
     let pool = mapped_pools(16).swap_remove(0);
     let session = session(&pool);
     let table = session

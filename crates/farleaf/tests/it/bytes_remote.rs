@@ -264,7 +264,7 @@ fn is_full(error: &Error) -> bool {
 /// Promise: records that do not fit the node's memory are rejected without loss, short or in parts,
 /// put or loaded. Overwriting takes no more memory, and removing frees it.
 #[test]
-fn a_node_without_room_says_so() {
+fn a_node_without_space_says_so() {
     const SIZE_BYTES: u64 = 2 << 20;
     let pool = pool_of(SIZE_BYTES);
     let session = session(&pool);

@@ -257,7 +257,7 @@ fn a_call_costs_one_round_trip() {
 /// Promise: a session that could not get rings because the pool was full gets them when memory is
 /// free.
 #[test]
-fn rings_are_given_when_there_is_room() {
+fn rings_are_given_when_there_is_space() {
     let pool = small_pool();
     let session = pool.session().unwrap();
     session.create_table("t", &remote()).unwrap();
@@ -290,7 +290,7 @@ fn rings_are_given_when_there_is_room() {
 
 /// Promise: records that do not fit the node's memory are rejected, without loss.
 #[test]
-fn a_node_without_room_says_so() {
+fn a_node_without_space_says_so() {
     let pool = small_pool();
     let session = pool.session().unwrap();
     let table = session.create_table("t", &remote()).unwrap();
@@ -343,7 +343,7 @@ fn it_is_a_map() {
 /// Promise: data of cancelled loads does not use memory forever: a session has few loads at a time,
 /// and later ones replace them.
 #[test]
-fn cut_off_loads_make_room_for_others() {
+fn cut_off_loads_make_space_for_others() {
     let pool = small_pool();
     let session = pool.session().unwrap();
     let table = session.create_table("t", &remote()).unwrap();

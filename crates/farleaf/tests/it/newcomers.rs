@@ -161,7 +161,7 @@ fn a_data_node_that_fails_while_it_is_taken_in_is_none() {
 /// Promise: a data node that replies to the main node but has no free session for the main node's
 /// agent is not lost, and the agent continues when a session is free.
 #[test]
-fn a_data_node_that_has_no_room_for_the_agent_is_not_lost() {
+fn a_data_node_that_has_no_space_for_the_agent_is_not_lost() {
     const CONNECTION_COUNT_MAX: usize = 16;
     let nodes = Nodes::main_node_alone();
     let mut options = nodes.data_node_options();

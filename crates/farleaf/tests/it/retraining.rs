@@ -215,7 +215,7 @@ fn deleted_keys_give_their_memory_back() {
 /// it has failed before. All pools keep every record. (For pools without free memory see *A full
 /// pool* in docs/explanation/retraining.md.)
 #[test]
-fn full_pools_have_room_again() {
+fn full_pools_have_space_again() {
     let pools: Vec<_> = [6, 6]
         .into_iter()
         .flat_map(mapped_retraining_pools)

@@ -165,7 +165,7 @@ fn a_dropped_table_is_told_of_and_its_memory_comes_back() {
 }
 
 /// Retries until dropped tables' memory is free.
-fn when_there_is_room<T>(attempt: impl Fn() -> Result<T, Error>) -> T {
+fn when_there_is_space<T>(attempt: impl Fn() -> Result<T, Error>) -> T {
     let started = Instant::now();
     loop {
         match attempt() {
@@ -258,8 +258,8 @@ fn memory_is_used_again_and_again() {
         for round in 0..30 {
             let all = super::all_options();
             let options = all[round % all.len()];
-            let table = when_there_is_room(|| session.create_table("t", &options));
-            when_there_is_room(|| table.bulk_load((0..40_000).map(|key| (key * 3, key)), |_| {}));
+            let table = when_there_is_space(|| session.create_table("t", &options));
+            when_there_is_space(|| table.bulk_load((0..40_000).map(|key| (key * 3, key)), |_| {}));
             for key in 0..2000 {
                 table.put(key * 3 + 1, key).unwrap();
                 assert_eq!(table.get(key * 3).unwrap(), Some(key));

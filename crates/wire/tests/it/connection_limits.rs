@@ -10,7 +10,7 @@ use crate::parties::{
 };
 
 /// Connects after a connection has ended, which the server may not have noticed yet.
-fn connect_when_there_is_room(server: &Server) -> Connection {
+fn connect_when_there_is_capacity(server: &Server) -> Connection {
     let address = server.address().to_string();
     let start = Instant::now();
     loop {
@@ -59,7 +59,7 @@ fn one_too_many_is_told() {
     );
     three.iter_mut().for_each(check);
     three.pop();
-    let mut next = connect_when_there_is_room(&server);
+    let mut next = connect_when_there_is_capacity(&server);
     check(&mut next);
     three.iter_mut().for_each(check);
 }

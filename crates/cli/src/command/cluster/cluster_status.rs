@@ -58,7 +58,6 @@ pub(super) struct ServerStatus {
     pub(super) free_bytes: Option<u64>,
     /// Free bytes below which the server gets no more replicas.
     pub(super) low_below_bytes: Option<u64>,
-    #[serde(rename = "room")]
     pub(super) disk_space: Option<SpaceStatus>,
 }
 
@@ -481,7 +480,7 @@ pub(super) mod tests {
                 epoch: Epoch(1),
                 primary: None,
                 broken: broken.then(|| "it gave up".to_owned()),
-                lacked_room: false,
+                lacked_space: false,
                 is_damaged,
                 fault: fault.then(|| "a record is damaged".to_owned()),
                 verification: None,

@@ -76,7 +76,7 @@ pub struct ReplicaFailure {
     pub how: String,
     /// Whether the disk was full, and nothing else is wrong. Then the copy can continue when there
     /// is space ([`reopenable_copy`](RegionHost::reopenable_copy)).
-    pub lacked_room: bool,
+    pub lacked_space: bool,
     /// Whether the replica was open and found damage in its data. Then the copy can continue if no
     /// other replica does.
     pub is_damaged: bool,
@@ -86,7 +86,7 @@ impl ReplicaFailure {
     /// Returns whether the copy can be opened again in this life, if all members of the region are
     /// lost.
     pub fn can_continue(&self) -> bool {
-        self.lacked_room || self.is_damaged
+        self.lacked_space || self.is_damaged
     }
 }
 
@@ -138,7 +138,7 @@ impl From<String> for ReplicaFailure {
     fn from(how: String) -> Self {
         Self {
             how,
-            lacked_room: false,
+            lacked_space: false,
             is_damaged: false,
         }
     }

@@ -132,7 +132,7 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
             match &ordered.broken {
                 None if was_assigned => host.close(*region, ordered.replica, Closing::Removed),
                 Some(failure) if was_assigned => {
-                    let how = (!failure.lacked_room).then(|| failure.how.clone());
+                    let how = (!failure.lacked_space).then(|| failure.how.clone());
                     abandoned.insert((*region, ordered.replica), how);
                 }
                 broken => {

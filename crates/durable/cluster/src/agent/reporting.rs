@@ -160,8 +160,8 @@ fn replica_report(
         epoch: ordered.epoch,
         primary,
         broken: ordered.broken.as_ref().map(|it| it.how.clone()),
-        lacked_room: match &ordered.broken {
-            Some(broken) => broken.lacked_room,
+        lacked_space: match &ordered.broken {
+            Some(broken) => broken.lacked_space,
             None => status.is_some_and(|it| it.waits_for_space),
         },
         is_damaged: ordered.broken.as_ref().is_some_and(|it| it.is_damaged),

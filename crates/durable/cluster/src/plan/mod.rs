@@ -340,7 +340,7 @@ impl Planner<'_> {
             return;
         };
         let report = self.view.report(record.region, primary);
-        if self.is_usable(record, primary) && report.is_some_and(|it| it.lacked_room) {
+        if self.is_usable(record, primary) && report.is_some_and(|it| it.lacked_space) {
             let server = primary.server;
             let what = format!(
                 "free space on the disk of {server}, which is full; free space on it, or enlarge \

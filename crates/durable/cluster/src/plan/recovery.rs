@@ -129,7 +129,7 @@ impl Planner<'_> {
         let replica_report = self.view.report(record.region, replica);
         let how = replica_report.and_then(|it| it.broken.as_deref());
         let how = how.unwrap_or("no reason was reported");
-        if !replica_report.is_some_and(|it| it.lacked_room || it.is_damaged) {
+        if !replica_report.is_some_and(|it| it.lacked_space || it.is_damaged) {
             return CopyState::Awaited(format!(
                 "{server} to be repaired and restarted; its copy could not be used: {how}"
             ));
@@ -141,7 +141,7 @@ impl Planner<'_> {
                 copy,
             });
         }
-        if !replica_report.is_some_and(|it| it.lacked_room) {
+        if !replica_report.is_some_and(|it| it.lacked_space) {
             return CopyState::Awaited(format!(
                 "{server} to reopen its copy, which is corrupted; if this persists, restore it \
                  from a copy and restart the server ({how})"

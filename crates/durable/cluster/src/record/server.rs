@@ -137,8 +137,8 @@ pub struct ReplicaReport {
     /// Whether the replica broke because of a full disk. Then its copy, once there is space, is
     /// among [`copies`](ServerReport::copies) and can continue (CONTROL-16). For a replica that is
     /// not broken: it cannot carry out its order yet, and will when there is space.
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub lacked_room: bool,
+    #[serde(default, rename = "lacked_room", skip_serializing_if = "is_false")]
+    pub lacked_space: bool,
     /// Whether the replica broke because of damage in its data while it was open. Then its copy,
     /// too, is among [`copies`](ServerReport::copies), and continues if no other replica does
     /// (CONTROL-16).

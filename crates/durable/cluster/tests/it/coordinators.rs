@@ -312,7 +312,7 @@ fn nothing_is_changed_before_the_start_is_recorded() {
     let storage = CrashStorage::new(1);
     let faulty = FaultyStorage::new(Arc::new(storage));
     let embedded = Embedded::open(Arc::new(faulty.clone()), Arc::new(SystemClock)).expect("made");
-    let first = Started::begin(embedded.clone()).expect("there is room");
+    let first = Started::begin(embedded.clone()).expect("there is after_bytes");
     let (lease, _) = first.grant_lease(Duration::from_mins(1)).expect("it works");
     let starts = || embedded.range(START_PREFIX).expect("it is read").entries;
     let before = starts();
@@ -337,7 +337,7 @@ fn nothing_is_changed_before_the_start_is_recorded() {
     assert_eq!(starts(), before);
     faulty.lift_all();
     for _ in 0..2 {
-        second.transact(&put).expect("there is room");
+        second.transact(&put).expect("there is after_bytes");
         let now = second.range("").expect("it works");
         let start = now.identity.iter().find(|it| it.key == START_KEY);
         let put = now.entries.iter().find(|it| it.key == "k").expect("put");
@@ -352,8 +352,8 @@ fn nothing_is_changed_before_the_start_is_recorded() {
 /// (CONTROL-5).
 #[test]
 fn a_full_disk_is_waited_for() {
-    for room in 0..150 {
-        let storage = CrashStorage::new(room);
+    for after_bytes in 0..150 {
+        let storage = CrashStorage::new(after_bytes);
         let faulty = FaultyStorage::new(Arc::new(storage.clone()));
         let open = |storage: Arc<dyn Storage>| Embedded::open(storage, Arc::new(SystemClock));
         let coordinator = open(Arc::new(faulty.clone())).expect("made");
@@ -361,30 +361,30 @@ fn a_full_disk_is_waited_for() {
             let transaction = Transaction::new().put(key, b"value".to_vec());
             coordinator.transact(&transaction)
         };
-        put(&coordinator, "before").expect("there is room");
-        faulty.set(Fault::Full { after_bytes: room });
+        put(&coordinator, "before").expect("there is after_bytes");
+        faulty.set(Fault::Full { after_bytes });
         let refused = (0..5).map(|index| put(&coordinator, &format!("try-{index}")).is_err());
         let refused: Vec<bool> = refused.collect();
-        assert!(refused.contains(&true), "{room}");
+        assert!(refused.contains(&true), "{after_bytes}");
         let found = coordinator.range("").expect("it is read").entries.len();
         let done = refused.iter().filter(|is_refused| !**is_refused).count();
-        assert_eq!(found, 1 + done, "{room}");
-        let coordinator = if room % 2 == 0 {
+        assert_eq!(found, 1 + done, "{after_bytes}");
+        let coordinator = if after_bytes % 2 == 0 {
             // A coordinator that starts on the full disk continues as well. It once ended at once.
             drop(coordinator);
             let again = open(Arc::new(faulty.clone())).expect("it goes on as it is");
             let found = again.range("").expect("it is read").entries.len();
-            assert_eq!(found, 1 + done, "{room}");
+            assert_eq!(found, 1 + done, "{after_bytes}");
             again
         } else {
             coordinator
         };
         faulty.lift_all();
-        put(&coordinator, "after").expect("there is room again");
+        put(&coordinator, "after").expect("there is after_bytes again");
         drop(coordinator);
         let again = open(Arc::new(storage)).expect("it is whole");
         let found = again.range("").expect("it is read").entries.len();
-        assert_eq!(found, 2 + done, "{room}");
+        assert_eq!(found, 2 + done, "{after_bytes}");
     }
 }
 

@@ -83,7 +83,7 @@ fn quiet_cluster(region_count: u64, server_count: u64) -> View {
                 epoch: Epoch(1),
                 primary,
                 broken: None,
-                lacked_room: false,
+                lacked_space: false,
                 is_damaged: false,
                 fault: None,
                 verification: None,

@@ -85,7 +85,7 @@ fn report() -> ServerReport {
                 mismatch_count: 3,
             }),
             broken: Some("the disk is full".to_owned()),
-            lacked_room: true,
+            lacked_space: true,
             is_damaged: true,
             fault: Some("a record is damaged".to_owned()),
             verification: Some(VerificationReport {
@@ -469,13 +469,13 @@ fn what_is_told_of_before_counts_no_more() {
 
 /// A report of a version without fields for space or damage is decoded without them.
 #[test]
-fn reports_without_room_are_read() {
+fn reports_without_space_are_read() {
     let mut report = report();
     report.replicas[0].is_damaged = false;
     report.replicas[0].fault = None;
     report.replicas[0].verification = None;
     report.free_bytes = None;
-    report.replicas[0].lacked_room = false;
+    report.replicas[0].lacked_space = false;
     let bytes = report.encode();
     let value: serde_json::Value = serde_json::from_slice(&bytes).expect("it is JSON");
     assert!(value.get("free_bytes").is_none(), "{value}");

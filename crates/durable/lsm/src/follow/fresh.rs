@@ -66,7 +66,7 @@ mod tests {
     /// Promise: kept blocks never exceed the budget, dropping them frees it, and a buffer that is
     /// not kept stays unchanged.
     #[test]
-    fn no_more_is_kept_than_there_is_room_for() {
+    fn no_more_is_kept_than_there_is_space_for() {
         let budget = Arc::new(FreshBlockBudget::default());
         let segment = || vec![7; SEGMENT_SIZE_BYTES as usize];
         let mut retained_blocks: Vec<_> = (0..4).map(|_| budget.keep(&mut segment())).collect();

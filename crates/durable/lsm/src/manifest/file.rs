@@ -205,7 +205,7 @@ impl Manifest {
                 let count = inner.checked_state.state().edit_count;
                 self.edit_count.store(count, Ordering::Release);
             }
-            Err(NotCommitted::NoRoom(_)) => {}
+            Err(NotCommitted::NoSpace(_)) => {}
             Err(NotCommitted::Unknown(error)) => inner.failed = Some(error.to_string()),
         }
         committed.map_err(LsmError::from)
@@ -241,7 +241,7 @@ impl Manifest {
         if let Err(source) = inner.file.write_at(&line, inner.size_bytes) {
             let written = NotCommitted::of_write(failed(source));
             // The line is incomplete, so it was never in force. It is truncated first.
-            inner.is_cut |= matches!(written, NotCommitted::NoRoom(_));
+            inner.is_cut |= matches!(written, NotCommitted::NoSpace(_));
             return Err(written);
         }
         inner.file.sync().map_err(failed)?;
@@ -268,7 +268,7 @@ impl Manifest {
 /// Reason why an edit was not made.
 enum NotCommitted {
     /// The disk is full, and the edit is not in force: it was not written completely.
-    NoRoom(LsmError),
+    NoSpace(LsmError),
     /// The edit may be in force or not.
     Unknown(LsmError),
 }
@@ -277,7 +277,7 @@ impl NotCommitted {
     /// Classifies a failed write of data that counts only if it is complete.
     fn of_write(error: LsmError) -> Self {
         if error.is_out_of_space() {
-            Self::NoRoom(error)
+            Self::NoSpace(error)
         } else {
             Self::Unknown(error)
         }
@@ -292,7 +292,7 @@ impl From<LsmError> for NotCommitted {
 
 impl From<NotCommitted> for LsmError {
     fn from(not: NotCommitted) -> Self {
-        let (NotCommitted::NoRoom(error) | NotCommitted::Unknown(error)) = not;
+        let (NotCommitted::NoSpace(error) | NotCommitted::Unknown(error)) = not;
         error
     }
 }

@@ -44,7 +44,7 @@ where
     pub(super) fn some(&self, number: u32, count: usize) -> &[T] {
         let (chunk, offset) = Self::place_of(number);
         let chunk = self.chunks[chunk].get();
-        let chunk = chunk.expect("room is made before the number is told");
+        let chunk = chunk.expect("the chunk is allocated before its number is published");
         &chunk[offset..offset + count]
     }
 

@@ -123,7 +123,7 @@ impl BackupReplica {
         let retired = attached.backup.retire();
         retired.map_err(|error| ReplicaFailure {
             how: format!("cannot write the latest data to disk: {error}"),
-            lacked_room: error.is_out_of_space(),
+            lacked_space: error.is_out_of_space(),
             is_damaged: false,
         })
     }

@@ -230,10 +230,10 @@ fn a_server_starts_on_a_full_disk() {
         disks[0].fill_up();
         test_cluster.stop(0);
         test_cluster.start(0);
-        let room = "free space on the disk of server 1, which is full; free space on it";
+        let text = "free space on the disk of server 1, which is full; free space on it";
         wait_until("it says what it waits for", || {
             let waits = waits(&test_cluster);
-            waits.len() == 3 && waits.iter().all(|it| it.contains(room))
+            waits.len() == 3 && waits.iter().all(|it| it.contains(text))
         });
         disks[0].repair();
         trial.wait_done(200);
@@ -363,7 +363,7 @@ fn all_disks_are_full() {
 /// space, as no other replica has everything, and continues when there is some. The lost primary
 /// does not count as complete, although it is still a member (CONTROL-13).
 #[test]
-fn the_last_one_waits_for_room() {
+fn the_last_one_waits_for_space() {
     let disks = disks(2);
     let mut test_cluster = crew_on(&disks);
     let table = test_cluster.table(2, false);
@@ -409,7 +409,7 @@ fn another_goes_on_if_the_newest_is_on_a_full_disk() {
 /// When all have space, the region continues by itself, with all durable data, without other
 /// restarts (CONTROL-16, CONTROL-18).
 #[test]
-fn all_go_on_when_there_is_room() {
+fn all_go_on_when_there_is_space() {
     const MASTER: usize = 3;
     let disks = disks(4);
     let of_servers = disks.clone();
@@ -440,7 +440,7 @@ fn all_go_on_when_there_is_room() {
         let seen = view(&test_cluster.coordinator);
         let is_broken = |replica| {
             let report = seen.report(before.region, replica);
-            report.is_some_and(|it| it.broken.is_some() && it.lacked_room)
+            report.is_some_and(|it| it.broken.is_some() && it.lacked_space)
         };
         before.backups.iter().all(|it| is_broken(it.replica))
     });

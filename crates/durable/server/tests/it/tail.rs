@@ -204,7 +204,7 @@ fn a_sync_of_an_idle_region_fails() {
 /// If there is no space for what an idle region has in memory, its only server reports that. When
 /// there is space, it is synced, and nothing is lost.
 #[test]
-fn an_idle_region_finds_no_room() {
+fn an_idle_region_finds_no_space() {
     let disks = disks(1);
     let (mut test_cluster, table) = table_on(&disks);
     put_some(&table);

@@ -55,7 +55,7 @@ fn listing_counts(session: &Session) -> (usize, usize) {
 /// listings have the last entries of a full catalog, the next creator of a table of any kind drops
 /// them and uses their entries.
 #[test]
-fn orphans_in_a_full_catalog_make_room() {
+fn orphans_in_a_full_catalog_make_space() {
     for options in [TableOptions::default(), TableOptions::bytes(), listed()] {
         let pool = pool(EmbeddedFabric::Mem, 64 << 20);
         let (dead, next) = (session(&pool), session(&pool));

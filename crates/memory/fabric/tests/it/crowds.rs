@@ -32,7 +32,7 @@ fn fill(limit: usize) -> (Vec<ShmClient>, ControlError) {
 }
 
 /// Connects as soon as the node has noticed that a connection is free.
-fn connect_when_there_is_room() -> ShmClient {
+fn connect_when_there_is_capacity() -> ShmClient {
     for _ in 0..1000 {
         match ShmClient::connect(&pool("a")) {
             Ok((client, ..)) => return client,
@@ -67,7 +67,7 @@ fn connections_beyond_the_limit_are_refused() {
             .register_session()
             .expect("the others are served");
         clients.truncate(1);
-        connect_when_there_is_room()
+        connect_when_there_is_capacity()
             .register_session()
             .expect("a session");
         clients[0].close_session(owner).expect("ours");
@@ -104,7 +104,7 @@ fn a_node_without_descriptors_refuses_and_recovers() {
                     .register_session()
                     .expect("the others are served");
                 clients.truncate(1);
-                connect_when_there_is_room()
+                connect_when_there_is_capacity()
                     .register_session()
                     .expect("a session");
             }

@@ -224,7 +224,7 @@ mod tests {
     /// Promise: when there is space for one request at a time, sessions take turns, however many
     /// requests each has.
     #[test]
-    fn sessions_take_turns_for_little_room() {
+    fn sessions_take_turns_for_little_space() {
         let memory = Arc::new(MappedMemory::anonymous(4 << 20).expect("memory"));
         let layout = PoolLayout::from(format_memory(&memory).expect("large enough"));
         let endpoint = MappedEndpoint::new(Arc::clone(&memory));

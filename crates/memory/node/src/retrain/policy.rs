@@ -353,7 +353,7 @@ mod tests {
 
     /// Promise: without free space, only half-empty models are retrained.
     #[test]
-    fn what_shrinks_is_retrained_without_room() {
+    fn what_shrinks_is_retrained_without_space() {
         let due = |leaf_counts: &[u32], counted: &[(u64, u64)]| {
             let models: Vec<Model> = leaf_counts.iter().map(|count| model(*count)).collect();
             let counted = counted.iter().map(|(splits, underfull)| ModelChanges {

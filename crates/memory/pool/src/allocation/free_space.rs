@@ -289,7 +289,7 @@ mod tests {
 
     /// Space for others stays in one piece: elsewhere, or the returned range is shorter.
     #[test]
-    fn others_find_room_in_one_piece() {
+    fn others_find_space_in_one_piece() {
         let open = |space: FreeSpace, wanted, piece_count| {
             beside(&space, wanted, piece_count, ChunkSource::Open)
         };

@@ -59,7 +59,7 @@ mod tests {
     /// Promise: there is space for every key in half-full leaves, and for a copy of these. More
     /// memory than any host has is refused before it is allocated.
     #[test]
-    fn there_is_room_for_everything() {
+    fn there_is_space_for_everything() {
         let growth = |to| TimelineConfig {
             change: Change::Growth {
                 order: KeyOrder::Uniform,

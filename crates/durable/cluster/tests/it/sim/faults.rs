@@ -141,8 +141,8 @@ impl World {
 
     /// Makes a server report low, no, or enough free space (CONTROL-22).
     fn space_changes(&mut self, server: usize) {
-        let rooms = [None, None, Some(LOW_SIZE_BYTES_MIN - 1), Some(0)];
-        let free_bytes = rooms[self.random.index(rooms.len())];
+        let free_sizes = [None, None, Some(LOW_SIZE_BYTES_MIN - 1), Some(0)];
+        let free_bytes = free_sizes[self.random.index(free_sizes.len())];
         let id = self.servers[server].id;
         let mut sim_servers = self.sim_servers.lock().expect("one thread");
         if !sim_servers.servers[&id].is_full {

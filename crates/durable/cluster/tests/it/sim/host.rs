@@ -270,7 +270,7 @@ impl RegionHost for SimHost {
                     primary,
                     failure: replica.lacks_space.then(|| ReplicaFailure {
                         how: "its disk is full".to_owned(),
-                        lacked_room: !is_damaged,
+                        lacked_space: !is_damaged,
                         is_damaged,
                     }),
                     waits_for_space: false,

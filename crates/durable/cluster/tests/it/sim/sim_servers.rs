@@ -160,10 +160,10 @@ impl SimServer {
     }
 
     /// Fills the disk up: replicas that need space break.
-    pub(crate) fn fill_up(&mut self, mut needs_room: impl FnMut() -> bool) {
+    pub(crate) fn fill_up(&mut self, mut needs_space: impl FnMut() -> bool) {
         self.free_bytes = Some(0);
         self.is_full = true;
-        for replica in self.open.values_mut().filter(|_| needs_room()) {
+        for replica in self.open.values_mut().filter(|_| needs_space()) {
             replica.run_out_of_space();
         }
     }

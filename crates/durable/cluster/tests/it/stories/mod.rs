@@ -7,13 +7,13 @@
 //! | `outages` | all servers of a region are lost, and some copies with them |
 //! | `changes` | drains, splits, moves, balance |
 //! | `refusals` | servers refuse the coordinator's records |
-//! | `rooms` | disks get full, and have space again |
+//! | `space` | disks get full, and have space again |
 
 mod changes;
 mod failures;
 mod outages;
 mod refusals;
-mod rooms;
+mod space;
 mod tables;
 
 use std::collections::BTreeSet;

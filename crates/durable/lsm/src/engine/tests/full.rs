@@ -118,7 +118,7 @@ fn a_full_disk_is_waited_for() {
 /// Promise: tries that fail for lack of space use none, neither on the disk nor segment numbers
 /// that are never returned.
 #[test]
-fn tries_take_no_room() {
+fn tries_take_no_space() {
     let storage = CrashStorage::new(7);
     let faulty = FaultyStorage::new(Arc::new(storage.clone()));
     let shared: Arc<dyn Storage> = Arc::new(faulty.clone());

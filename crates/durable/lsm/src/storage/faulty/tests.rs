@@ -115,7 +115,7 @@ fn a_full_disk_takes_what_fits() {
 /// Promise: discarding frees whole blocks, once; truncating, removing and replacing free the file's
 /// space.
 #[test]
-fn room_is_given_back() {
+fn space_is_given_back() {
     let memory: Arc<dyn Storage> = Arc::new(CrashStorage::new(1));
     let before = memory.create("before").expect("made");
     before.set_size(4096).expect("set");

@@ -17,7 +17,7 @@ const NEVER: fn() -> bool = || false;
 /// Promise: calls dropped while they wait for their reply leak nothing. When the reply arrives,
 /// their space is reused, and the rest of a long reply is dropped.
 #[test]
-fn what_is_dropped_leaves_its_room_to_others() {
+fn what_is_dropped_leaves_its_space_to_others() {
     let sides = Sides::new(8, 8);
     let (caller, mut mailbox) = (sides.caller(), sides.mailbox());
     for round in 0..100_u64 {

@@ -64,7 +64,7 @@ mod tests {
         /// Checks that taken results fit, except for the first one's key, which is always taken. A
         /// partial value is the last one.
         #[test]
-        fn what_is_taken_has_room(
+        fn what_is_taken_has_space(
             capacity in 0..400_usize,
             sizes in proptest::collection::vec((0..90_usize, 0..90_usize, any::<bool>()), 1..9),
         ) {

@@ -8,17 +8,17 @@
 //!
 //! | kind | words |
 //! |---|---|
-//! | 32 get | number; room (32), number of keys (32); the keys |
-//! | 33 change | number; room; the key; the value, if any; the expected value, if any |
-//! | 34 scan | number; room (32), limit (32); start; end, if any |
+//! | 32 get | number; reply limit (32), number of keys (32); the keys |
+//! | 33 change | number; reply limit; the key; the value, if any; the expected value, if any |
+//! | 34 scan | number; reply limit (32), limit (32); start; end, if any |
 //! | 35 count | |
-//! | 36 read | number; room (32), offset (32) |
+//! | 36 read | number; reply limit (32), offset (32) |
 //! | 37 stage | number; offset (32), size of the whole (32); the part |
 //! | 38 part of a load | number; keys and values alternating |
 //! | 39 end of a load | number; number of records |
 //! | 40 forget | number |
 //!
-//! *Room* is the size limit of the reply in bytes. A string is a word with its size, then its
+//! The *reply limit* is in bytes. A string is a word with its size, then its
 //! bytes, padded with zeros to whole words. A value is a string, or bit 63 and a word with the
 //! number that it is staged under.
 //!

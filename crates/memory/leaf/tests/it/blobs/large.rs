@@ -51,7 +51,7 @@ fn the_largest_string_fits_into_single_chunks() {
 /// Promise: if a string does not fit even in several parts, the error names the requested size, and
 /// none of its chunks stay claimed.
 #[test]
-fn a_string_without_room_leaves_nothing_behind() {
+fn a_string_without_space_leaves_nothing_behind() {
     let mut world = World::new(4);
     let free = world.fragment() as usize;
     let client = world.client();

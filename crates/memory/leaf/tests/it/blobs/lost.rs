@@ -112,7 +112,7 @@ fn what_lies_elsewhere_is_given_back() {
 /// Promise: if kept extents must be freed for space, one on a lost node causes no error, and none
 /// elsewhere is forgotten.
 #[test]
-fn room_is_made_of_what_lies_elsewhere() {
+fn space_is_made_of_what_lies_elsewhere() {
     for nodes in [[MAIN_NODE, DATA_NODE], [DATA_NODE, MAIN_NODE]] {
         let mut world = World::new(3);
         let client = client(&mut world);

@@ -181,7 +181,7 @@ fn what_is_no_request_is_refused() {
 /// whichever table that is about. A part of it that is executed later is refused and takes no
 /// memory. The same holds for a value that was held for reading.
 #[test]
-fn dropped_operations_leave_no_room_taken() {
+fn dropped_operations_leave_no_space_taken() {
     let scene = Scene::new();
     let size_bytes = || scene.server.memory_limit.size_bytes();
     let stage = |number| ByteRequest::Stage {

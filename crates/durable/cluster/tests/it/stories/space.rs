@@ -30,7 +30,7 @@ impl Scenario {
 /// A server low on space gets no replicas, not even by balancing. A region without another server
 /// for one waits, and reports that; when there is space, the replica is placed (CONTROL-22).
 #[test]
-fn a_server_low_on_room_gets_nothing() {
+fn a_server_low_on_space_gets_nothing() {
     let mut scenario = Scenario::new(4);
     scenario.set_free(4, LOW);
     scenario.go_on(Duration::from_millis(200));
@@ -90,7 +90,7 @@ fn what_is_to_come_counts() {
 /// A first primary is placed on a server low on space if there is no other, and never on a full
 /// one. Changes of the space state are reported at once (CONTROL-22).
 #[test]
-fn a_first_primary_needs_some_room() {
+fn a_first_primary_needs_some_space() {
     let mut scenario = Scenario::new(2);
     scenario.set_free(1, FULL);
     scenario.set_free(2, FULL);
@@ -116,7 +116,7 @@ fn a_first_primary_needs_some_room() {
 /// A request to move to a server without space is refused with the remedy, and so is one to hand
 /// over to a full one (CONTROL-22).
 #[test]
-fn wishes_need_room() {
+fn wishes_need_space() {
     let mut scenario = Scenario::new(3);
     let table = scenario.table(2, &[]);
     scenario.settle();
@@ -146,7 +146,7 @@ fn wishes_need_room() {
 
 /// A failover prefers a backup with space (CONTROL-22).
 #[test]
-fn who_has_room_takes_over() {
+fn who_has_space_takes_over() {
     for full in 0..2 {
         let mut scenario = Scenario::new(3);
         let table = scenario.table(3, &[]);
@@ -197,7 +197,7 @@ fn written() -> (Scenario, TableId) {
 
 /// All members of a region break on full disks, and one server is restarted, or none. Then one disk
 /// after the other has space again.
-fn all_break_for_want_of_room(is_one_started_again: bool) {
+fn all_break_for_want_of_space(is_one_started_again: bool) {
     let (mut scenario, table) = written();
     let before = scenario.region(table);
     let mut sim_servers = scenario.sim_servers.lock().expect("one thread");
@@ -249,14 +249,14 @@ fn all_break_for_want_of_room(is_one_started_again: bool) {
 /// A region whose members have all broken on full disks waits for space on all disks, and reports
 /// which. It then continues by itself, with all durable data (CONTROL-16, CONTROL-18).
 #[test]
-fn who_broke_for_want_of_room_goes_on() {
-    all_break_for_want_of_room(false);
+fn who_broke_for_want_of_space_goes_on() {
+    all_break_for_want_of_space(false);
 }
 
 /// The region also continues if one member's server is restarted: the others need no restart.
 #[test]
-fn who_broke_for_want_of_room_need_not_be_started_again() {
-    all_break_for_want_of_room(true);
+fn who_broke_for_want_of_space_need_not_be_started_again() {
+    all_break_for_want_of_space(true);
 }
 
 /// A region whose members have all broken for damage continues by itself, as each may have what
