@@ -67,9 +67,7 @@ pub use bytes::{
 };
 pub use error::{Error, ErrorKind};
 pub use farleaf_fabric::mapped::PageKind;
-pub use farleaf_fabric::tcp::{
-    Rights, Secret, SecretError, TcpConnectOptions as ConnectOptions, TlsClient, TlsError,
-};
+pub use farleaf_fabric::tcp::TcpConnectOptions as ConnectOptions;
 pub use farleaf_fabric::verbs::{VerbsError, VerbsOptions};
 pub use farleaf_fabric::{ControlError, Cost, KindCounters, OperationKind};
 pub use farleaf_index::load::LoadSummary;
@@ -82,6 +80,8 @@ pub use farleaf_index::strings::operation::{Record, RecordBuffer};
 pub use farleaf_index::xstore::ModelCache;
 pub use farleaf_index::xstore::layer::UnknownModelCache;
 pub use farleaf_key as key;
+pub use farleaf_net::secret::{Rights, Secret, SecretError};
+pub use farleaf_net::tls::{TlsClient, TlsError};
 
 /// Smallest metadata budget of a session, in bytes.
 pub const METADATA_BUDGET_BYTES_MIN: u64 = farleaf_index::partial::Budget::BYTES_MIN;

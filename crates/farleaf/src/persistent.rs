@@ -26,7 +26,7 @@
 
 use farleaf_cluster::coordinator::served::RemoteCoordinator;
 use farleaf_cluster::coordinator::{CoordinatorAddress, CoordinatorAddressError, CoordinatorError};
-use farleaf_wire::ConnectOptions;
+use farleaf_net::request::ConnectOptions;
 use thiserror::Error;
 
 pub use farleaf_client::{
@@ -144,7 +144,8 @@ mod tests {
 
     use farleaf_cluster::coordinator::Embedded;
     use farleaf_cluster::coordinator::served::CoordinatorService;
-    use farleaf_wire::{ListenOptions, Listener, Secret};
+    use farleaf_net::request::{ListenOptions, Listener};
+    use farleaf_net::secret::Secret;
 
     use super::*;
 

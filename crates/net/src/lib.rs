@@ -1,4 +1,7 @@
-//! Framed requests over TCP between processes that prove to each other that they know a secret.
+//! TCP between processes that prove to each other that they know a secret.
+//!
+//! Memory nodes and persistent tables use the same [secrets](secret), [sockets](stream) and
+//! [TLS](tls). Memory nodes have their own frames; everything else sends [`request`]s.
 //!
 //! A [`Listener`] answers requests by a [`Service`], with one thread per connection. A
 //! [`Connection`] sends requests, one at a time or several before it waits for the first reply.
@@ -8,7 +11,8 @@
 //! ```
 //! use std::sync::Arc;
 //!
-//! use farleaf_wire::{ConnectOptions, Connection, ListenOptions, Listener, Secret, Service};
+//! use farleaf_net::request::{ConnectOptions, Connection, ListenOptions, Listener, Service};
+//! use farleaf_net::secret::Secret;
 //!
 //! struct Echo;
 //!
@@ -31,43 +35,19 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | `cluster` | [`ClusterTag`], [`Membership`]: cluster that greetings compare |
-//! | `frame` | header of frames |
-//! | `greeting` | messages of a greeting |
-//! | `handshake` | sequence of a greeting, and its proofs |
-//! | `inbox`, `outbox` | receiving and sending frames |
-//! | `socket` | settings of all sockets |
-//! | `error` | [`WireError`] |
-//! | `listener` | [`Listener`]: an address, a secret, limits |
-//! | `server` | [`Server`]: accepts connections, and stops |
-//! | `connection_table` | number of connections, and which one is replaced |
-//! | `host` | server side of one connection |
-//! | `connection` | [`Connection`]: client side |
+//! | [`secret`] | secrets, rights, proofs, key agreement |
+//! | [`tls`] | encryption of a connection |
+//! | [`stream`] | a socket that never blocks, with its buffers |
+//! | [`permit`], [`warnings`] | limits of connections, and of warnings that strangers cause |
+//! | [`runtime`] | the user's directory for sockets and secrets on this host |
+//! | [`request`] | requests and replies as frames: listener, server, connection |
 
 #![forbid(unsafe_code)]
 
-mod cluster;
-mod connection;
-mod connection_table;
-mod error;
-mod frame;
-mod greeting;
-mod handshake;
-mod host;
-mod inbox;
-mod listener;
-mod outbox;
-mod server;
-mod socket;
-
-#[cfg(test)]
-mod fuzz;
-
-pub use cluster::{ClusterTag, Membership};
-pub use connection::{ConnectOptions, Connection};
-pub use error::WireError;
-pub use farleaf_fabric::tcp::{Secret, SecretError};
-pub use frame::FRAME_SIZE_BYTES_MAX;
-pub use greeting::WIRE_VERSION;
-pub use listener::{ListenOptions, Listener};
-pub use server::{Server, Service};
+pub mod permit;
+pub mod request;
+pub mod runtime;
+pub mod secret;
+pub mod stream;
+pub mod tls;
+pub mod warnings;

@@ -5,17 +5,18 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Permit for one connection; returned when dropped.
 #[derive(Debug)]
-pub(super) struct Permit(Arc<AtomicUsize>);
+pub struct Permit(Arc<AtomicUsize>);
 
 /// Pool of a limited number of permits.
 #[derive(Debug)]
-pub(super) struct Permits {
+pub struct Permits {
     taken_count: Arc<AtomicUsize>,
     count_max: usize,
 }
 
 impl Permits {
-    pub(super) fn new(count_max: usize) -> Self {
+    /// Creates a pool of `count_max` permits.
+    pub fn new(count_max: usize) -> Self {
         Self {
             taken_count: Arc::default(),
             count_max,
@@ -23,7 +24,7 @@ impl Permits {
     }
 
     /// Takes a permit; `None` if all are taken. To be called by one thread only.
-    pub(super) fn take(&self) -> Option<Permit> {
+    pub fn take(&self) -> Option<Permit> {
         if self.taken_count.load(Ordering::Relaxed) >= self.count_max {
             return None;
         }

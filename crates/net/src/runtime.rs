@@ -6,10 +6,10 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 /// Environment variable that overrides the directory.
-pub(crate) const DIRECTORY_VARIABLE: &str = "FARLEAF_RUNTIME_DIR";
+pub const DIRECTORY_VARIABLE: &str = "FARLEAF_RUNTIME_DIR";
 
 /// Returns the directory by which a user's nodes and clients on this host find each other.
-pub(crate) fn directory() -> PathBuf {
+pub fn directory() -> PathBuf {
     if let Some(directory) = std::env::var_os(DIRECTORY_VARIABLE).filter(|value| !value.is_empty())
     {
         return PathBuf::from(directory);
@@ -23,7 +23,7 @@ pub(crate) fn directory() -> PathBuf {
 
 /// Creates the directory. A user who can write to it could replace our sockets, so it must be ours,
 /// and no other user may have write permission.
-pub(crate) fn prepare_directory(directory: &Path) -> io::Result<()> {
+pub fn prepare_directory(directory: &Path) -> io::Result<()> {
     match DirBuilder::new()
         .recursive(true)
         .mode(0o700)

@@ -9,7 +9,7 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 
-use crate::tcp::tls::TlsLayer;
+use crate::tls::TlsLayer;
 
 /// Silence before the kernel's first probe, the interval of the probes, and their number.
 const KEEP_ALIVE_IDLE: Duration = Duration::from_secs(30);
@@ -23,14 +23,14 @@ const BUFFER_SIZE_BYTES_MAX: usize = 256 << 10;
 
 /// A connection to the peer. It never blocks, except in methods that say so.
 #[derive(Debug)]
-pub(super) struct Stream {
+pub struct Stream {
     socket: TcpStream,
     tls: Option<Box<TlsLayer>>,
 }
 
 impl Stream {
     /// Takes over a connected socket, with or without encryption. Small frames are sent at once.
-    pub(super) fn new(socket: TcpStream, tls: Option<TlsLayer>) -> io::Result<Self> {
+    pub fn new(socket: TcpStream, tls: Option<TlsLayer>) -> io::Result<Self> {
         socket.set_nodelay(true)?;
         socket.set_nonblocking(true)?;
         keep_alive(&socket)?;
@@ -38,13 +38,14 @@ impl Stream {
         Ok(Self { socket, tls })
     }
 
-    pub(super) fn is_encrypted(&self) -> bool {
+    /// Returns whether the stream uses TLS.
+    pub fn is_encrypted(&self) -> bool {
         self.tls.is_some()
     }
 
     /// Returns true if accepted data still waits to be sent.
     #[inline]
-    pub(super) fn wants_to_send(&self) -> bool {
+    pub fn wants_to_send(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.wants_to_send())
     }
 
@@ -53,7 +54,7 @@ impl Stream {
     /// # Errors
     /// The connection has ended; never `WouldBlock`.
     #[inline]
-    pub(super) fn flush(&mut self) -> io::Result<()> {
+    pub fn flush(&mut self) -> io::Result<()> {
         match &mut self.tls {
             None => Ok(()),
             Some(tls) => tls.flush(&self.socket),
@@ -64,7 +65,7 @@ impl Stream {
     ///
     /// # Errors
     /// `TimedOut`: the time has come.
-    pub(super) fn wait(&self, until: Instant) -> io::Result<()> {
+    pub fn wait(&self, until: Instant) -> io::Result<()> {
         let time = until.saturating_duration_since(Instant::now());
         if time.is_zero() {
             return Err(io::ErrorKind::TimedOut.into());
@@ -82,7 +83,7 @@ impl Stream {
 
     /// Returns the events to wait for. `sends`: the caller has more to send than the stream knows
     /// of.
-    pub(super) fn awaited(&self, sends: bool) -> PollFd<'_> {
+    pub fn awaited(&self, sends: bool) -> PollFd<'_> {
         let mut events = PollFlags::IN;
         if sends || self.wants_to_send() {
             events |= PollFlags::OUT;
@@ -92,7 +93,7 @@ impl Stream {
 
     /// Receives available data: 0 bytes if the peer has ended, `WouldBlock` if there is none.
     #[inline]
-    pub(super) fn receive(&mut self, to: &mut [u8]) -> io::Result<usize> {
+    pub fn receive(&mut self, to: &mut [u8]) -> io::Result<usize> {
         if let Some(tls) = &mut self.tls {
             return tls.receive(&self.socket, to);
         }
@@ -106,7 +107,7 @@ impl Stream {
 
     /// Sends as much as the socket takes; `WouldBlock` if it takes nothing.
     #[inline]
-    pub(super) fn send(&mut self, from: &[u8]) -> io::Result<usize> {
+    pub fn send(&mut self, from: &[u8]) -> io::Result<usize> {
         if let Some(tls) = &mut self.tls {
             return tls.send(&self.socket, from);
         }
@@ -119,7 +120,7 @@ impl Stream {
     }
 
     /// Ends the connection in both directions; threads that wait for it wake.
-    pub(super) fn shut_down(&self) {
+    pub fn shut_down(&self) {
         // The connection may have ended already.
         let _ = self.socket.shutdown(Shutdown::Both);
     }
@@ -133,7 +134,7 @@ impl AsFd for Stream {
 
 /// Bytes that have been received and not yet read.
 #[derive(Debug, Default)]
-pub(super) struct Inbox {
+pub struct Inbox {
     bytes: Vec<u8>,
     start: usize,
     end: usize,
@@ -142,13 +143,13 @@ pub(super) struct Inbox {
 impl Inbox {
     /// Returns the unread bytes.
     #[inline]
-    pub(super) fn unread(&self) -> &[u8] {
+    pub fn unread(&self) -> &[u8] {
         &self.bytes[self.start..self.end]
     }
 
     /// Marks `size_bytes` bytes as read.
     #[inline]
-    pub(super) fn consume(&mut self, size_bytes: usize) {
+    pub fn consume(&mut self, size_bytes: usize) {
         self.start += size_bytes;
         if self.start == self.end {
             self.start = 0;
@@ -162,7 +163,7 @@ impl Inbox {
     /// # Errors
     /// As [`Stream::receive`]; a peer that has ended is `UnexpectedEof`.
     #[inline]
-    pub(super) fn fill(&mut self, stream: &mut Stream, wanted_bytes: usize) -> io::Result<bool> {
+    pub fn fill(&mut self, stream: &mut Stream, wanted_bytes: usize) -> io::Result<bool> {
         let wanted_bytes = wanted_bytes.max(BUFFER_SIZE_BYTES_MIN);
         if self.bytes.len() - self.start < wanted_bytes {
             self.make_space(wanted_bytes);
@@ -193,21 +194,22 @@ impl Inbox {
 /// Bytes that wait to be sent. The buffer takes at most twice their space, even though a peer that
 /// reads slowly but steadily never lets it become empty.
 #[derive(Debug, Default)]
-pub(super) struct Outbox {
-    pub(super) bytes: Vec<u8>,
+pub struct Outbox {
+    /// Bytes that wait, after those that were sent already.
+    pub bytes: Vec<u8>,
     sent: usize,
 }
 
 impl Outbox {
     /// Returns true if data waits to be sent, here or in the stream.
     #[inline]
-    pub(super) fn waits(&self, stream: &Stream) -> bool {
-        self.len() > 0 || stream.wants_to_send()
+    pub fn waits(&self, stream: &Stream) -> bool {
+        self.size_bytes() > 0 || stream.wants_to_send()
     }
 
     /// Returns the number of bytes that wait here.
     #[inline]
-    pub(super) fn len(&self) -> usize {
+    pub fn size_bytes(&self) -> usize {
         self.bytes.len() - self.sent
     }
 
@@ -216,7 +218,7 @@ impl Outbox {
     /// # Errors
     /// The connection has ended; never `WouldBlock`.
     #[inline]
-    pub(super) fn flush(&mut self, stream: &mut Stream) -> io::Result<()> {
+    pub fn flush(&mut self, stream: &mut Stream) -> io::Result<()> {
         while self.sent < self.bytes.len() {
             match stream.send(&self.bytes[self.sent..]) {
                 Ok(count) => self.sent += count,
@@ -245,7 +247,7 @@ impl Outbox {
 
 /// Makes the kernel probe silent peers, so that vanished hosts are noticed, and network devices do
 /// not drop idle connections.
-fn keep_alive(socket: &TcpStream) -> io::Result<()> {
+pub(crate) fn keep_alive(socket: &TcpStream) -> io::Result<()> {
     use rustix::net::sockopt;
     sockopt::set_socket_keepalive(socket, true)?;
     sockopt::set_tcp_keepidle(socket, KEEP_ALIVE_IDLE)?;
@@ -270,7 +272,7 @@ mod tests {
         let (socket, _) = listener.accept().expect("it has connected");
         let mut stream = Stream::new(socket, None).expect("a socket");
         let mut outbox = Outbox::default();
-        while outbox.len() < 2 * STEP_SIZE_BYTES {
+        while outbox.size_bytes() < 2 * STEP_SIZE_BYTES {
             outbox.bytes.resize(outbox.bytes.len() + STEP_SIZE_BYTES, 7);
             outbox.flush(&mut stream).expect("connected");
         }
@@ -278,7 +280,7 @@ mod tests {
         for step in 0..400 {
             peer.read_exact(&mut fetched).expect("it was sent");
             assert!(fetched.iter().all(|byte| *byte == 7));
-            while outbox.len() < 2 * STEP_SIZE_BYTES {
+            while outbox.size_bytes() < 2 * STEP_SIZE_BYTES {
                 outbox.bytes.resize(outbox.bytes.len() + STEP_SIZE_BYTES, 7);
             }
             outbox.flush(&mut stream).expect("connected");

@@ -112,17 +112,21 @@ impl TlsClient {
 
 /// Encryption of one connection.
 #[derive(Debug)]
-pub(super) struct TlsLayer(Connection);
+pub struct TlsLayer(Connection);
 
 impl TlsLayer {
-    pub(super) fn of_node(server: &TlsServer) -> io::Result<Self> {
+    /// Returns the encryption of the side that listens.
+    ///
+    /// # Errors
+    /// The TLS library rejects the configuration.
+    pub fn of_node(server: &TlsServer) -> io::Result<Self> {
         let connection = rustls::ServerConnection::new(Arc::clone(&server.0));
         Ok(Self::new(connection.map_err(io::Error::other)?.into()))
     }
 
     /// Returns the client's encryption; the node must have a certificate for `host`, a name or an
     /// address.
-    pub(super) fn of_client(client: &TlsClient, host: &str) -> io::Result<Self> {
+    pub fn of_client(client: &TlsClient, host: &str) -> io::Result<Self> {
         let invalid = |error| io::Error::new(io::ErrorKind::InvalidInput, error);
         let name = ServerName::try_from(host.to_owned()).map_err(invalid)?;
         let connection = ClientConnection::new(Arc::clone(&client.0), name);
@@ -135,13 +139,13 @@ impl TlsLayer {
     }
 
     /// Returns true if data waits to be sent.
-    pub(super) fn wants_to_send(&self) -> bool {
+    pub fn wants_to_send(&self) -> bool {
         self.0.wants_write()
     }
 
     /// Receives as the stream's `receive` does. It leaves no data behind that the socket does not
     /// report, unless `to` is filled.
-    pub(super) fn receive(&mut self, socket: &TcpStream, to: &mut [u8]) -> io::Result<usize> {
+    pub fn receive(&mut self, socket: &TcpStream, to: &mut [u8]) -> io::Result<usize> {
         let mut socket = socket;
         loop {
             match self.0.reader().read(to) {
@@ -169,7 +173,7 @@ impl TlsLayer {
     }
 
     /// Sends as the stream's `send` does; accepted data may still wait to be sent.
-    pub(super) fn send(&mut self, socket: &TcpStream, from: &[u8]) -> io::Result<usize> {
+    pub fn send(&mut self, socket: &TcpStream, from: &[u8]) -> io::Result<usize> {
         let count = self.0.writer().write(from)?;
         self.flush(socket)?;
         if count == 0 && !from.is_empty() {
@@ -179,7 +183,7 @@ impl TlsLayer {
     }
 
     /// Sends as much as the socket takes.
-    pub(super) fn flush(&mut self, socket: &TcpStream) -> io::Result<()> {
+    pub fn flush(&mut self, socket: &TcpStream) -> io::Result<()> {
         let mut socket = socket;
         while self.0.wants_write() {
             match self.0.write_tls(&mut socket) {

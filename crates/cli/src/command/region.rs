@@ -427,9 +427,9 @@ fn refused(
     coordinator: &CoordinatorAddress,
     directory: &Path,
 ) -> anyhow::Error {
-    use farleaf_wire::WireError;
+    use farleaf_net::request::NetError;
     match error {
-        ServerError::Wire(error @ WireError::NeedsSecret { .. }) => {
+        ServerError::Wire(error @ NetError::NeedsSecret { .. }) => {
             let hint = "set --secret-file or FARLEAF_SECRET";
             BadArgument(format!("--listen: {error}; {hint}")).into()
         }

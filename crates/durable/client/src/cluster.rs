@@ -12,7 +12,8 @@ use farleaf_cluster::ids::{ClusterId, TableId};
 use farleaf_cluster::record::region::Key;
 use farleaf_cluster::record::{TABLE_PREFIX, TableRecord, table_key};
 use farleaf_cluster::view::View;
-use farleaf_wire::{Secret, WireError};
+use farleaf_net::request::NetError;
+use farleaf_net::secret::Secret;
 
 use crate::connections::{Connections, PooledConnection};
 use crate::error::ClientError;
@@ -360,12 +361,12 @@ impl Cluster {
 }
 
 /// Decides whether a request that had no effect is retried: not if the error is permanent.
-fn retry_or_reject<T>(error: WireError) -> Result<Attempt<T>, ClientError> {
+fn retry_or_reject<T>(error: NetError) -> Result<Attempt<T>, ClientError> {
     match error {
-        WireError::RequestTooLarge { .. }
-        | WireError::NotProven { .. }
-        | WireError::NoSecret { .. }
-        | WireError::Version { .. } => Err(ClientError::Refused {
+        NetError::RequestTooLarge { .. }
+        | NetError::NotProven { .. }
+        | NetError::NoSecret { .. }
+        | NetError::Version { .. } => Err(ClientError::Refused {
             how: error.to_string(),
         }),
         error => Ok(Attempt::Retry(error.to_string())),

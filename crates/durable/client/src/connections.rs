@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use farleaf_wire::{ClusterTag, ConnectOptions, Connection, Membership, Secret, WireError};
+use farleaf_net::request::{ClusterTag, ConnectOptions, Connection, Membership, NetError};
+use farleaf_net::secret::Secret;
 
 /// Largest number of idle connections per server.
 const IDLE_COUNT_MAX: usize = 64;
@@ -55,7 +56,7 @@ impl Connections {
         &self,
         address: &str,
         expected: impl FnOnce() -> Option<ClusterTag>,
-    ) -> Result<PooledConnection, WireError> {
+    ) -> Result<PooledConnection, NetError> {
         loop {
             let idle = self.idle().get_mut(address).and_then(Vec::pop);
             let Some(pooled) = idle else {

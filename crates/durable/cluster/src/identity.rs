@@ -5,7 +5,7 @@ use std::fmt;
 use std::io;
 use std::str::FromStr;
 
-use farleaf_wire::ClusterTag;
+use farleaf_net::request::ClusterTag;
 use serde::de::{Error as _, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use farleaf_client::{ClientOptions, Cluster, Durability, PersistentTable, PersistentTableOptions};
 use farleaf_cluster::admin;
 use farleaf_cluster::coordinator::{Embedded, SharedCoordinator};
+use farleaf_net::secret::Secret;
 use farleaf_server::{RegionServer, ServerOptions};
-use farleaf_wire::Secret;
 
 const VALUE_SIZE_BYTES: usize = 100;
 const KEY_COUNT: u64 = 100_000;

@@ -10,7 +10,7 @@ use farleaf_cluster::ClusterError;
 use farleaf_cluster::agent::Agent;
 use farleaf_cluster::coordinator::SharedCoordinator;
 use farleaf_cluster::ids::{ClusterId, ServerId};
-use farleaf_wire::Membership;
+use farleaf_net::request::Membership;
 
 use crate::directory::adopt;
 use crate::error::ServerError;

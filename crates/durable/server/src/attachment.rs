@@ -3,8 +3,8 @@
 
 use std::fmt;
 
-use farleaf_fabric::tcp::{AgreementKey, AgreementSide, PUBLIC_KEY_SIZE_BYTES, PublicKey};
-use farleaf_wire::Secret;
+use farleaf_net::secret::Secret;
+use farleaf_net::secret::{AgreementKey, AgreementSide, PUBLIC_KEY_SIZE_BYTES, PublicKey};
 use serde::{Deserialize, Serialize};
 
 use crate::peer::ReplicaName;

@@ -10,7 +10,7 @@ use farleaf_cluster::admin;
 use farleaf_cluster::coordinator::{Bound, SharedCoordinator};
 use farleaf_cluster::ids::{ClusterId, RegionId, ReplicaNumber, ServerId};
 use farleaf_cluster::record::{ServerRecord, server_key};
-use farleaf_wire::{ConnectOptions, Connection, Membership, WireError};
+use farleaf_net::request::{ConnectOptions, Connection, Membership, NetError};
 
 use crate::directory::ServerDirectory;
 use crate::options::ServerOptions;
@@ -103,7 +103,7 @@ impl Context {
     }
 
     /// Connects to another server.
-    pub(crate) fn connect(&self, address: SocketAddr) -> Result<Connection, WireError> {
+    pub(crate) fn connect(&self, address: SocketAddr) -> Result<Connection, NetError> {
         let options = ConnectOptions {
             secret: self.options.secret.clone(),
             membership: self

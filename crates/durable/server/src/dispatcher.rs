@@ -7,7 +7,7 @@ use farleaf_client::protocol::{self, Request, Status};
 use farleaf_cluster::client::Stale;
 use farleaf_cluster::coordinator::SharedCoordinator;
 use farleaf_cluster::coordinator::served::{COORDINATOR_TAG, CoordinatorService};
-use farleaf_wire::Service;
+use farleaf_net::request::Service;
 
 use crate::open_replicas::OpenReplicas;
 use crate::operations;

@@ -8,8 +8,8 @@ use farleaf_cluster::agent::host::ReplicaFailure;
 use farleaf_cluster::ids::{ClusterId, ServerId};
 use farleaf_lsm::LsmError;
 use farleaf_lsm::storage::is_out_of_space;
+use farleaf_net::request::NetError;
 use farleaf_replica::ReplicaError;
-use farleaf_wire::WireError;
 use thiserror::Error;
 
 /// Error of a region server.
@@ -21,7 +21,7 @@ pub enum ServerError {
     Cluster(#[from] ClusterError),
     /// The listener failed.
     #[error(transparent)]
-    Wire(#[from] WireError),
+    Wire(#[from] NetError),
     /// An engine failed.
     #[error(transparent)]
     Engine(#[from] LsmError),

@@ -8,8 +8,8 @@ use farleaf_cluster::lease::LeaseTerms;
 use farleaf_cluster::plan::PlanOptions;
 use farleaf_lsm::EngineOptions;
 use farleaf_lsm::follow::WriteFault;
+use farleaf_net::secret::Secret;
 use farleaf_replica::ReplicationOptions;
-use farleaf_wire::Secret;
 
 use crate::open_storage::OpenStorage;
 

@@ -16,7 +16,7 @@ use farleaf_cluster::coordinator::{Bound, SharedCoordinator};
 use farleaf_cluster::ids::{ClusterId, ServerId};
 use farleaf_cluster::master::Master;
 use farleaf_cluster::record::{ServerRecord, server_key};
-use farleaf_wire::{ListenOptions, Listener, Membership, Server};
+use farleaf_net::request::{ListenOptions, Listener, Membership, Server};
 
 use crate::agent_thread::AgentThread;
 use crate::context::Context;

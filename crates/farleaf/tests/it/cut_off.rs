@@ -13,7 +13,7 @@ use farleaf::{
     retrain_policy,
 };
 use farleaf_base::NodeId;
-use farleaf_fabric::tcp::Secret;
+use farleaf_net::secret::Secret;
 use farleaf_node::{DataNode, DataNodeOptions, ShmNode, TcpListenOptions};
 
 use crate::several_nodes::main_node_options;

@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 use farleaf::{ConnectOptions, EmbeddedFabric, NodeState, Pool, PoolOptions, TableOptions};
 use farleaf_base::{NodeId, OwnerWord};
 use farleaf_fabric::mapped::MappedMemory;
-use farleaf_fabric::tcp::{Grant, JoinRequest, Rights, Secret, TcpClient, TcpListener, TcpService};
+use farleaf_fabric::tcp::{Grant, JoinRequest, TcpClient, TcpListener, TcpService};
 use farleaf_fabric::{Control, SessionService, StopSignal};
+use farleaf_net::secret::{Rights, Secret};
 use farleaf_node::sessions::format_memory;
 use farleaf_node::{DataNode, DataNodeOptions, ShmNode};
 

@@ -14,7 +14,6 @@
 //! | [`phase`](ProtocolPhase) | phases of long protocols, for the simulator |
 //! | [`control`](Control) | registration, liveness and fencing of sessions (FABRIC-6) |
 //! | [`mapped`] | memory mapped into this process: the `mem` backend, and the data path of `shm` |
-//! | `runtime` | runtime directory, by which clients find nodes of the same host |
 //! | [`window`](Windows) | memory of sessions that their main node writes into (FABRIC-10) |
 //! | `service` | interface between listeners and the memory node, and their stop signal |
 //! | [`network`] | batches over connections to the nodes of a pool, for `tcp` and `verbs` |
@@ -34,7 +33,6 @@ mod counted;
 mod critical;
 mod endpoint;
 mod phase;
-mod runtime;
 mod service;
 mod window;
 

@@ -8,11 +8,11 @@ use std::thread::JoinHandle;
 use farleaf_base::{BLOCK_SIZE_WORDS, NodeId, OwnerWord, WordAddr};
 use farleaf_fabric::mapped::MappedMemory;
 use farleaf_fabric::tcp::{
-    Grant, JoinRequest, Joined, MemberReply, Pass, Rights, TcpListenOptions, TcpListener,
-    TcpService,
+    Grant, JoinRequest, Joined, MemberReply, TcpListenOptions, TcpListener, TcpService,
 };
 use farleaf_fabric::verbs::VerbsNode;
 use farleaf_fabric::{SessionService, StopSignal, WindowRegistry};
+use farleaf_net::secret::{Pass, Rights};
 use farleaf_pool::NodeLayout;
 use farleaf_pool::catalog::{TABLE_COUNT_MAX, root_addr};
 use farleaf_pool::layout::ChunkIndex;

@@ -5,17 +5,17 @@ use std::io;
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
-use farleaf_fabric::tcp::{Secret, find_local_secret};
+use crate::secret::{Secret, find_local_secret};
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 
-use crate::cluster::{ClusterTag, Membership};
-use crate::error::WireError;
-use crate::frame::{FRAME_SIZE_BYTES_MAX, Kind};
-use crate::handshake::{PROTOCOL, greet, key_of};
-use crate::inbox::{Inbox, Limits, ReceiveError, Received};
-use crate::outbox::send;
-use crate::socket::{prepare, set_read_time, set_write_time};
+use crate::request::cluster::{ClusterTag, Membership};
+use crate::request::error::NetError;
+use crate::request::frame::{FRAME_SIZE_BYTES_MAX, Kind};
+use crate::request::handshake::{PROTOCOL, greet, key_of};
+use crate::request::inbox::{Inbox, Limits, ReceiveError, Received};
+use crate::request::outbox::send;
+use crate::request::socket::{prepare, set_read_time, set_write_time};
 
 /// Options of a connection.
 #[derive(Clone, Debug)]
@@ -47,7 +47,7 @@ impl Default for ConnectOptions {
 
 /// Authenticated connection, used by one thread at a time.
 ///
-/// After a call has failed, other than by [`WireError::RequestTooLarge`], every further call fails.
+/// After a call has failed, other than by [`NetError::RequestTooLarge`], every further call fails.
 pub struct Connection {
     socket: TcpStream,
     address: String,
@@ -82,14 +82,14 @@ impl Connection {
     /// The server cannot be reached, does not send a greeting, has another version, rejects the
     /// client, or cannot prove that it knows the secret; or there is no secret, or an unsuitable
     /// one.
-    pub fn connect(address: &str, options: &ConnectOptions) -> Result<Self, WireError> {
+    pub fn connect(address: &str, options: &ConnectOptions) -> Result<Self, NetError> {
         let (socket, peer) = open(address, options.connect_timeout)?;
         let secret = match &options.secret {
             Some(secret) => secret.clone(),
             None => local_secret(address, peer)?,
         };
         let key = key_of(&secret, address)?;
-        let failed = |source| WireError::Connect {
+        let failed = |source| NetError::Connect {
             address: address.to_owned(),
             source,
         };
@@ -142,11 +142,11 @@ impl Connection {
     /// round trip.
     ///
     /// # Errors
-    /// The request was not sent ([`is_unsent`](WireError::is_unsent)), or has no reply.
+    /// The request was not sent ([`is_unsent`](NetError::is_unsent)), or has no reply.
     ///
     /// # Panics
     /// If an earlier request has no reply yet and the connection is not broken.
-    pub fn call(&mut self, request: &[u8]) -> Result<&[u8], WireError> {
+    pub fn call(&mut self, request: &[u8]) -> Result<&[u8], NetError> {
         self.call_within(request, self.answer_timeout)
     }
 
@@ -157,7 +157,7 @@ impl Connection {
     ///
     /// # Panics
     /// In the same cases as [`call`](Self::call).
-    pub fn call_within(&mut self, request: &[u8], timeout: Duration) -> Result<&[u8], WireError> {
+    pub fn call_within(&mut self, request: &[u8], timeout: Duration) -> Result<&[u8], NetError> {
         assert!(
             self.broken.is_some() || self.unanswered_count == 0,
             "the replies to earlier requests must be received first"
@@ -172,20 +172,20 @@ impl Connection {
     /// blocks the client. This ends with an error after [`ConnectOptions::answer_timeout`].
     ///
     /// # Errors
-    /// The request was not sent ([`is_unsent`](WireError::is_unsent)); earlier requests may be
+    /// The request was not sent ([`is_unsent`](NetError::is_unsent)); earlier requests may be
     /// executed.
-    pub fn send(&mut self, request: &[u8]) -> Result<(), WireError> {
+    pub fn send(&mut self, request: &[u8]) -> Result<(), NetError> {
         let address = || self.address.clone();
         if let Some(how) = &self.broken {
             let how = format!("the connection failed earlier: {how}");
-            return Err(WireError::NotSent {
+            return Err(NetError::NotSent {
                 address: address(),
                 how,
             });
         }
         let (size_bytes, size_bytes_max) = (request.len(), self.request_size_bytes_max);
         if size_bytes > size_bytes_max {
-            return Err(WireError::RequestTooLarge {
+            return Err(NetError::RequestTooLarge {
                 address: address(),
                 size_bytes,
                 size_bytes_max,
@@ -200,7 +200,7 @@ impl Connection {
             };
             let address = address();
             self.broken = Some(how.clone());
-            return Err(WireError::NotSent { address, how });
+            return Err(NetError::NotSent { address, how });
         }
         self.unanswered_count += 1;
         Ok(())
@@ -213,7 +213,7 @@ impl Connection {
     ///
     /// # Panics
     /// If all requests have been answered.
-    pub fn receive(&mut self) -> Result<&[u8], WireError> {
+    pub fn receive(&mut self) -> Result<&[u8], NetError> {
         self.receive_within(self.answer_timeout)
     }
 
@@ -224,13 +224,13 @@ impl Connection {
     ///
     /// # Panics
     /// In the same cases as [`receive`](Self::receive).
-    pub fn receive_within(&mut self, timeout: Duration) -> Result<&[u8], WireError> {
+    pub fn receive_within(&mut self, timeout: Duration) -> Result<&[u8], NetError> {
         assert!(
             self.unanswered_count > 0,
             "there must be a request without a reply"
         );
         if let Some(how) = &self.broken {
-            return Err(WireError::Lost {
+            return Err(NetError::Lost {
                 address: self.address.clone(),
                 how: how.clone(),
             });
@@ -243,9 +243,9 @@ impl Connection {
         Ok(self.inbox.payload())
     }
 
-    fn receive_answer(&mut self, timeout: Duration) -> Result<(), WireError> {
+    fn receive_answer(&mut self, timeout: Duration) -> Result<(), NetError> {
         let address = || self.address.clone();
-        let lost = |how: String| WireError::Lost {
+        let lost = |how: String| NetError::Lost {
             address: address(),
             how,
         };
@@ -261,7 +261,7 @@ impl Connection {
             Ok(Received::Frame(Kind::Answer)) => Ok(()),
             Ok(Received::Frame(Kind::Refusal)) => {
                 let text = String::from_utf8_lossy(self.inbox.payload());
-                Err(WireError::ClosedByServer {
+                Err(NetError::ClosedByServer {
                     address: address(),
                     reason: text.chars().filter(|it| !it.is_control()).collect(),
                 })
@@ -269,7 +269,7 @@ impl Connection {
             Ok(Received::Frame(Kind::Request)) => Err(lost(
                 "the peer sent a request instead of a reply".to_owned(),
             )),
-            Ok(Received::Quiet) | Err(ReceiveError::TooSlow) => Err(WireError::TimedOut {
+            Ok(Received::Quiet) | Err(ReceiveError::TooSlow) => Err(NetError::TimedOut {
                 address: address(),
                 timeout,
             }),
@@ -280,20 +280,20 @@ impl Connection {
 }
 
 /// Reads the secret that a listener on loopback has stored for its user's programs.
-fn local_secret(address: &str, peer: SocketAddr) -> Result<Secret, WireError> {
+fn local_secret(address: &str, peer: SocketAddr) -> Result<Secret, NetError> {
     let secret = find_local_secret(PROTOCOL, peer.ip(), peer.port());
-    let secret = secret.map_err(|source| WireError::SecretFile {
+    let secret = secret.map_err(|source| NetError::SecretFile {
         address: address.to_owned(),
         source,
     })?;
-    secret.ok_or_else(|| WireError::NoSecret {
+    secret.ok_or_else(|| NetError::NoSecret {
         address: address.to_owned(),
     })
 }
 
 /// Connects to the first of the addresses of `HOST:PORT` that accepts a connection.
-fn open(address: &str, time: Duration) -> Result<(TcpStream, SocketAddr), WireError> {
-    let failed = |source| WireError::Connect {
+fn open(address: &str, time: Duration) -> Result<(TcpStream, SocketAddr), NetError> {
+    let failed = |source| NetError::Connect {
         address: address.to_owned(),
         source,
     };

@@ -5,16 +5,16 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use farleaf_fabric::tcp::{Rights, SecretError};
+use crate::secret::{Rights, SecretError};
 use thiserror::Error;
 
-use crate::cluster::{ClusterTag, name_of};
-use crate::greeting::WIRE_VERSION;
+use crate::request::cluster::{ClusterTag, name_of};
+use crate::request::greeting::WIRE_VERSION;
 
 /// Error of a listener or a connection.
 #[derive(Debug, Error)]
 #[non_exhaustive]
-pub enum WireError {
+pub enum NetError {
     /// Other hosts can connect to the listener, and it has no secret.
     #[error(
         "{address} can be reached from other hosts, so a secret is required; set one (`farleaf \
@@ -194,7 +194,7 @@ pub enum WireError {
     },
 }
 
-impl WireError {
+impl NetError {
     /// Returns whether the request certainly is not executed, so that it can be retried, also on
     /// another server.
     pub fn is_unsent(&self) -> bool {

@@ -7,10 +7,10 @@ use std::time::Duration;
 use farleaf_base::fuzzing::run;
 use farleaf_base::random::Random;
 
-use crate::cluster::ClusterTag;
-use crate::frame::{Header, Kind};
-use crate::greeting::{Greeting, MESSAGE_SIZE_BYTES};
-use crate::inbox::{Inbox, Limits, Received};
+use crate::request::cluster::ClusterTag;
+use crate::request::frame::{Header, Kind};
+use crate::request::greeting::{Greeting, MESSAGE_SIZE_BYTES};
+use crate::request::inbox::{Inbox, Limits, Received};
 
 /// Reader that returns one piece per call, and then the end.
 struct Pieces(VecDeque<Vec<u8>>);

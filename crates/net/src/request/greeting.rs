@@ -25,7 +25,7 @@
 
 use farleaf_base::foreign_protocol::ForeignProtocol;
 
-use crate::cluster::ClusterTag;
+use crate::request::cluster::ClusterTag;
 
 /// Version of the protocol; both sides must have the same.
 pub const WIRE_VERSION: u16 = 2;

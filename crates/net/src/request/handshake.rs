@@ -4,13 +4,15 @@ use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::time::{Duration, Instant};
 
+use crate::secret::{ProtocolKey, Secret, fill_randomly};
 use farleaf_base::foreign_protocol::{ForeignProtocol, PortKind};
-use farleaf_fabric::tcp::{ProtocolKey, Secret, fill_randomly};
 
-use crate::cluster::{ClusterTag, Membership};
-use crate::error::WireError;
-use crate::greeting::{Greeting, GreetingError, MESSAGE_SIZE_BYTES, Message, Token, WIRE_VERSION};
-use crate::socket::{is_timeout, set_read_time, set_write_time};
+use crate::request::cluster::{ClusterTag, Membership};
+use crate::request::error::NetError;
+use crate::request::greeting::{
+    Greeting, GreetingError, MESSAGE_SIZE_BYTES, Message, Token, WIRE_VERSION,
+};
+use crate::request::socket::{is_timeout, set_read_time, set_write_time};
 
 /// Name of this protocol, which separates its keys and files from those of others.
 pub(crate) const PROTOCOL: &str = "wire";
@@ -29,9 +31,9 @@ const OTHER: &[u8] = b"farleaf wire others";
 const _: () = assert!(CLIENT.len() == SERVER.len() && OTHER.len() == SERVER.len());
 
 /// Returns the key for proofs; an error if the secret is a derived key.
-pub(crate) fn key_of(secret: &Secret, address: &str) -> Result<ProtocolKey, WireError> {
+pub(crate) fn key_of(secret: &Secret, address: &str) -> Result<ProtocolKey, NetError> {
     let key = secret.protocol_key(PROTOCOL);
-    key.ok_or_else(|| WireError::DerivedKey {
+    key.ok_or_else(|| NetError::DerivedKey {
         address: address.to_owned(),
         rights: secret.rights(),
     })
@@ -98,9 +100,9 @@ pub(crate) fn greet(
     address: &str,
     expected: Option<ClusterTag>,
     time: Duration,
-) -> Result<ServerInfo, WireError> {
+) -> Result<ServerInfo, NetError> {
     let until = Instant::now() + time;
-    let broken = |error: io::Error| WireError::Greeting {
+    let broken = |error: io::Error| NetError::Greeting {
         address: address.to_owned(),
         how: match error.kind() {
             io::ErrorKind::TimedOut => format!("no message within {time:?}"),
@@ -137,11 +139,11 @@ pub(crate) fn greet(
     };
     let address = address.to_owned();
     if !key.is_proven(&[label, &hello, &challenge], &proof) {
-        return Err(WireError::NotProven { address });
+        return Err(NetError::NotProven { address });
     }
     match expected {
         Some(expected) if label == OTHER || cluster != Some(expected) => {
-            Err(WireError::OtherCluster {
+            Err(NetError::OtherCluster {
                 address,
                 expected,
                 found: cluster,
@@ -155,12 +157,12 @@ pub(crate) fn greet(
     }
 }
 
-fn failed(address: &str, how: String) -> WireError {
+fn failed(address: &str, how: String) -> NetError {
     let address = address.to_owned();
-    WireError::Greeting { address, how }
+    NetError::Greeting { address, how }
 }
 
-fn out_of_order(address: &str) -> WireError {
+fn out_of_order(address: &str) -> NetError {
     failed(address, "it sent a message out of order".to_owned())
 }
 
@@ -168,11 +170,11 @@ fn out_of_order(address: &str) -> WireError {
 fn interpret_message(
     received: Result<Message, GreetingError>,
     address: &str,
-) -> Result<(Message, Greeting), WireError> {
+) -> Result<(Message, Greeting), NetError> {
     let address = address.to_owned();
     let decoded = received.and_then(|message| Ok((message, Greeting::decode(&message)?)));
     match decoded {
-        Ok((_, Greeting::Refusal(reason))) => Err(WireError::Refused { address, reason }),
+        Ok((_, Greeting::Refusal(reason))) => Err(NetError::Refused { address, reason }),
         Ok(interpret_message) => Ok(interpret_message),
         Err(GreetingError::Foreign(begin)) => Err(failed(
             &address,
@@ -182,7 +184,7 @@ fn interpret_message(
             Err(failed(&address, format!("it sent a request of {protocol}")))
         }
         Err(GreetingError::Malformed(what)) => Err(failed(&address, format!("it sent {what}"))),
-        Err(GreetingError::Version { theirs, reason }) => Err(WireError::Version {
+        Err(GreetingError::Version { theirs, reason }) => Err(NetError::Version {
             address,
             theirs,
             // Omitted: servers of all versions send this text, and this program's error says the

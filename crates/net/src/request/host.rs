@@ -4,16 +4,17 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use farleaf_fabric::tcp::{ProtocolKey, Warnings};
+use crate::secret::ProtocolKey;
+use crate::warnings::Warnings;
 
-use crate::cluster::{Membership, name_of};
-use crate::connection_table::ConnectionSlot;
-use crate::frame::{FRAME_SIZE_BYTES_MAX, Kind};
-use crate::handshake::{Rejection, admit, delay_refusal};
-use crate::inbox::{Inbox, Limits, RETAINED_SIZE_BYTES_MAX, Received};
-use crate::outbox::send;
-use crate::server::Service;
-use crate::socket::{prepare, set_read_time, set_write_time};
+use crate::request::cluster::{Membership, name_of};
+use crate::request::connection_table::ConnectionSlot;
+use crate::request::frame::{FRAME_SIZE_BYTES_MAX, Kind};
+use crate::request::handshake::{Rejection, admit, delay_refusal};
+use crate::request::inbox::{Inbox, Limits, RETAINED_SIZE_BYTES_MAX, Received};
+use crate::request::outbox::send;
+use crate::request::server::Service;
+use crate::request::socket::{prepare, set_read_time, set_write_time};
 
 /// Settings and state that all connections of a server share.
 #[derive(Debug)]

@@ -3,8 +3,8 @@
 use std::io::{self, Read};
 use std::time::Duration;
 
-use crate::frame::{HEADER_SIZE_BYTES, Header, Kind};
-use crate::socket::{FrameTimeLimit, is_timeout};
+use crate::request::frame::{HEADER_SIZE_BYTES, Header, Kind};
+use crate::request::socket::{FrameTimeLimit, is_timeout};
 
 /// Largest frame, including its header, that goes through the buffer, in bytes.
 const WINDOW_SIZE_BYTES: usize = 64 << 10;

@@ -4,13 +4,13 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use farleaf_fabric::tcp::{LocalSecret, ProtocolKey, Secret, local_secret_path};
+use crate::secret::{LocalSecret, ProtocolKey, Secret, local_secret_path};
 
-use crate::cluster::{ClusterTag, Membership};
-use crate::error::WireError;
-use crate::frame::FRAME_SIZE_BYTES_MAX;
-use crate::handshake::{PROTOCOL, Rejection, admit, key_of};
-use crate::server::{Server, Service};
+use crate::request::cluster::{ClusterTag, Membership};
+use crate::request::error::NetError;
+use crate::request::frame::FRAME_SIZE_BYTES_MAX;
+use crate::request::handshake::{PROTOCOL, Rejection, admit, key_of};
+use crate::request::server::{Server, Service};
 
 /// Pause between two checks for incoming connections.
 const PROBE_PAUSE: Duration = Duration::from_millis(5);
@@ -65,17 +65,17 @@ impl Listener {
     /// Binds the socket and listens.
     ///
     /// # Errors
-    /// [`WireError::NeedsSecret`], [`DerivedKey`](WireError::DerivedKey),
-    /// [`Bind`](WireError::Bind), [`LocalSecret`](WireError::LocalSecret).
-    pub fn bind(options: &ListenOptions) -> Result<Self, WireError> {
+    /// [`NetError::NeedsSecret`], [`DerivedKey`](NetError::DerivedKey),
+    /// [`Bind`](NetError::Bind), [`LocalSecret`](NetError::LocalSecret).
+    pub fn bind(options: &ListenOptions) -> Result<Self, NetError> {
         let address = options.address;
         if options.secret.is_none() && !address.ip().is_loopback() {
-            return Err(WireError::NeedsSecret { address });
+            return Err(NetError::NeedsSecret { address });
         }
         if let Some(secret) = &options.secret {
             key_of(secret, &address.to_string())?;
         }
-        let failed = |source| WireError::Bind { address, source };
+        let failed = |source| NetError::Bind { address, source };
         let socket = TcpListener::bind(address).map_err(failed)?;
         let address = socket.local_addr().map_err(failed)?;
         let (secret, local_secret) = if let Some(secret) = &options.secret {
@@ -83,7 +83,7 @@ impl Listener {
         } else {
             let (ip, port) = (address.ip(), address.port());
             let created = LocalSecret::create_file(PROTOCOL, ip, port);
-            let (secret, file) = created.map_err(|source| WireError::LocalSecret {
+            let (secret, file) = created.map_err(|source| NetError::LocalSecret {
                 path: local_secret_path(PROTOCOL, ip, port),
                 source,
             })?;
@@ -116,10 +116,10 @@ impl Listener {
     /// authenticated client expected, if any: this address had a server of that cluster before.
     ///
     /// # Errors
-    /// [`WireError::Start`]: waiting for connections failed.
-    pub fn detect_cluster(&self, time: Duration) -> Result<Option<ClusterTag>, WireError> {
+    /// [`NetError::Start`]: waiting for connections failed.
+    pub fn detect_cluster(&self, time: Duration) -> Result<Option<ClusterTag>, NetError> {
         let address = self.address;
-        let failed = |source| WireError::Start { address, source };
+        let failed = |source| NetError::Start { address, source };
         let nobody = Membership::default();
         let until = Instant::now() + time;
         self.socket.set_nonblocking(true).map_err(failed)?;
@@ -143,8 +143,8 @@ impl Listener {
     /// Answers requests by `service`, in its own threads, until the server is stopped.
     ///
     /// # Errors
-    /// [`WireError::Start`]: a thread cannot be started.
-    pub fn serve(self, service: Arc<dyn Service>) -> Result<Server, WireError> {
+    /// [`NetError::Start`]: a thread cannot be started.
+    pub fn serve(self, service: Arc<dyn Service>) -> Result<Server, NetError> {
         Server::start(self, service)
     }
 }

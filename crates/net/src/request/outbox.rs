@@ -3,8 +3,8 @@
 use std::io::{self, IoSlice, Write};
 use std::time::Duration;
 
-use crate::frame::{Header, Kind};
-use crate::socket::{FrameTimeLimit, is_timeout};
+use crate::request::frame::{Header, Kind};
+use crate::request::socket::{FrameTimeLimit, is_timeout};
 
 /// Sends one frame. An error means that the socket did not take all of it, so that the peer never
 /// has the whole frame.

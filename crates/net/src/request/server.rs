@@ -7,14 +7,15 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use farleaf_fabric::tcp::{LocalSecret, Warnings};
+use crate::secret::LocalSecret;
+use crate::warnings::Warnings;
 
-use crate::connection_table::ConnectionTable;
-use crate::error::WireError;
-use crate::handshake::refuse;
-use crate::host::ServerContext;
-use crate::listener::Listener;
-use crate::socket::set_write_time;
+use crate::request::connection_table::ConnectionTable;
+use crate::request::error::NetError;
+use crate::request::handshake::refuse;
+use crate::request::host::ServerContext;
+use crate::request::listener::Listener;
+use crate::request::socket::set_write_time;
 
 /// Pause before the next accept if the system cannot open a connection.
 const ACCEPT_RETRY_PAUSE: Duration = Duration::from_millis(10);
@@ -51,9 +52,9 @@ pub struct Server {
 }
 
 impl Server {
-    pub(crate) fn start(listener: Listener, service: Arc<dyn Service>) -> Result<Self, WireError> {
+    pub(crate) fn start(listener: Listener, service: Arc<dyn Service>) -> Result<Self, NetError> {
         let address = listener.address;
-        let failed = |source| WireError::Start { address, source };
+        let failed = |source| NetError::Start { address, source };
         let listening_socket = listener.socket.try_clone().map_err(failed)?;
         let connection_table =
             Arc::new(ConnectionTable::new(listener.options.connection_count_max));
@@ -70,7 +71,7 @@ impl Server {
             context: Arc::new(context),
             service,
         };
-        let thread = thread::Builder::new().name("farleaf-wire".to_owned());
+        let thread = thread::Builder::new().name("farleaf-net".to_owned());
         let acceptor = thread.spawn(move || acceptor.run()).map_err(failed)?;
         Ok(Self {
             address,
@@ -142,7 +143,7 @@ impl Acceptor {
         };
         let (context, service) = (Arc::clone(&self.context), Arc::clone(&self.service));
         let own = Arc::clone(&socket);
-        let thread = thread::Builder::new().name("farleaf-wire".to_owned());
+        let thread = thread::Builder::new().name("farleaf-net".to_owned());
         let started = thread.spawn(move || {
             // Bound first, so that it is dropped last: the slot is free when everything else has
             // been released.

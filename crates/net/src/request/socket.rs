@@ -4,15 +4,10 @@ use std::io;
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use rustix::net::sockopt;
+use crate::stream::keep_alive;
 
 /// A frame may take a second more for each of these many bytes.
 const SECOND_SIZE_BYTES: usize = 1 << 20;
-
-/// Time without traffic after which the kernel probes the peer.
-const KEEP_ALIVE_IDLE: Duration = Duration::from_secs(30);
-const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(10);
-const KEEP_ALIVE_COUNT: u32 = 3;
 
 /// Shortest time that a socket accepts as a timeout.
 const TIME_MIN: Duration = Duration::from_millis(1);
@@ -20,10 +15,7 @@ const TIME_MIN: Duration = Duration::from_millis(1);
 /// Disables Nagle's algorithm, and enables probes that detect vanished hosts.
 pub(crate) fn prepare(socket: &TcpStream) -> io::Result<()> {
     socket.set_nodelay(true)?;
-    sockopt::set_socket_keepalive(socket, true)?;
-    sockopt::set_tcp_keepidle(socket, KEEP_ALIVE_IDLE)?;
-    sockopt::set_tcp_keepintvl(socket, KEEP_ALIVE_INTERVAL)?;
-    Ok(sockopt::set_tcp_keepcnt(socket, KEEP_ALIVE_COUNT)?)
+    keep_alive(socket)
 }
 
 /// Sets the timeout of one read call.

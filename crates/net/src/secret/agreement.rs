@@ -14,7 +14,7 @@ use ring::agreement::{EphemeralPrivateKey, UnparsedPublicKey, X25519, agree_ephe
 use ring::rand::SystemRandom;
 use thiserror::Error;
 
-use crate::tcp::secret::{Secret, started};
+use crate::secret::{Secret, started};
 
 /// Size of a public key in bytes.
 pub const PUBLIC_KEY_SIZE_BYTES: usize = 32;
@@ -104,7 +104,7 @@ impl AgreementKey {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tcp::Rights;
+    use crate::secret::Rights;
 
     fn keys() -> (AgreementKey, AgreementKey) {
         let draw = || AgreementKey::draw().expect("there is randomness");

@@ -8,10 +8,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::PathBuf;
 
 use crate::runtime::{directory, prepare_directory};
-use crate::tcp::secret::{Secret, SecretError};
-
-/// Name of the memory nodes' protocol.
-pub(super) const PROTOCOL: &str = "tcp";
+use crate::secret::{Secret, SecretError};
 
 /// A secret in a file, which is removed when this value is dropped.
 #[derive(Debug)]
@@ -112,7 +109,7 @@ mod tests {
     fn addresses_have_files_of_their_own() {
         let name = |address: &str| {
             let address = address.parse().expect("an address");
-            let path = local_secret_path(PROTOCOL, address, 7470);
+            let path = local_secret_path("tcp", address, 7470);
             path.file_name()
                 .expect("a name")
                 .to_string_lossy()

@@ -9,6 +9,11 @@
 //! the HMAC, under that key, of both greetings, which contain a random number of each side. A
 //! recorded proof is useless later, and reveals nothing about the key.
 
+mod agreement;
+mod local_secret;
+mod pass;
+mod protocol_key;
+
 use core::fmt;
 use core::str::FromStr;
 use std::io::{self, Read as _};
@@ -18,11 +23,16 @@ use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use thiserror::Error;
 
-use crate::tcp::pass::PassKey;
-use crate::tcp::protocol_key::ProtocolKey;
+pub use agreement::{
+    AgreementKey, AgreementSide, InvalidPublicKey, PUBLIC_KEY_SIZE_BYTES, PublicKey,
+};
+pub use local_secret::{LocalSecret, find_local_secret, local_secret_path};
+pub use pass::{Pass, PassKey};
+pub use protocol_key::{PROTOCOL_PROOF_SIZE_BYTES, ProtocolKey};
 
 /// Size of the shortest secret in bytes. A shorter one could be guessed from a recorded proof.
 pub const SECRET_SIZE_BYTES_MIN: usize = 16;
+/// Size of the longest secret in bytes.
 const SECRET_SIZE_BYTES_MAX: usize = 4096;
 /// Bytes of white space that a file may have around a secret.
 const FILE_SPARE_SIZE_BYTES: u64 = 1024;
@@ -242,7 +252,7 @@ impl Secret {
     }
 
     /// Returns the secret from a key agreement, with all rights.
-    pub(super) const fn agreed(key: [u8; KEY_SIZE_BYTES]) -> Self {
+    pub(crate) const fn agreed(key: [u8; KEY_SIZE_BYTES]) -> Self {
         Self {
             rights: Rights::Admin,
             key,
@@ -250,12 +260,12 @@ impl Secret {
     }
 
     /// Returns the salt for key agreements between holders of this secret.
-    pub(super) fn agreement_salt(&self) -> [u8; KEY_SIZE_BYTES] {
+    pub(crate) fn agreement_salt(&self) -> [u8; KEY_SIZE_BYTES] {
         mac(&self.key, &[b"farleaf 1 agreement salt"])
     }
 
     /// Returns a proof that this side knows the key for `rights`; `None` if it does not.
-    pub(super) fn prove(&self, rights: Rights, side: Side, transcript: &[&[u8]]) -> Option<Proof> {
+    pub fn prove(&self, rights: Rights, side: Side, transcript: &[&[u8]]) -> Option<Proof> {
         let key = self.key_for(rights)?;
         Some(Proof(
             mac_of(&key, side, transcript)
@@ -266,7 +276,7 @@ impl Secret {
     }
 
     /// Returns true if the other side's proof is correct. Takes constant time.
-    pub(super) fn is_proven(
+    pub fn is_proven(
         &self,
         rights: Rights,
         side: Side,
@@ -284,14 +294,16 @@ impl Secret {
 
 /// Side of a proof: the proof of one side must not serve as the other's.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Side {
+pub enum Side {
+    /// The side that connects.
     Client,
+    /// The side that listens.
     Node,
 }
 
 /// Proof that a side knows a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Proof(pub(super) [u8; 32]);
+pub struct Proof(pub [u8; 32]);
 
 fn mac_of(key: &[u8], side: Side, transcript: &[&[u8]]) -> Hmac<Sha256> {
     let side: &[u8] = match side {
@@ -305,7 +317,7 @@ fn mac(key: &[u8], transcript: &[&[u8]]) -> [u8; KEY_SIZE_BYTES] {
     started(key, transcript).finalize().into_bytes().into()
 }
 
-pub(super) fn started(key: &[u8], transcript: &[&[u8]]) -> Hmac<Sha256> {
+pub(crate) fn started(key: &[u8], transcript: &[&[u8]]) -> Hmac<Sha256> {
     let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(key) else {
         unreachable!("HMAC takes keys of any size")
     };
@@ -340,7 +352,7 @@ const fn prefix_of(rights: Rights) -> &'static str {
     }
 }
 
-pub(super) fn hexadecimal(bytes: &[u8]) -> String {
+pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
     let digit = |half: u8| char::from_digit(u32::from(half), 16).unwrap_or_default();
     let digits = bytes
         .iter()

@@ -12,14 +12,14 @@ use farleaf_base::OwnerWord;
 use hmac::{Hmac, Mac};
 use sha2::Sha256;
 
-use crate::tcp::secret::started;
+use crate::secret::started;
 
 /// Size of a pass in bytes.
-pub(super) const PASS_SIZE_BYTES: usize = 16;
+const PASS_SIZE_BYTES: usize = 16;
 
 /// Pass that the main node returns to a session's owner besides the name. All zeros: none.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
-pub struct Pass(pub(super) [u8; PASS_SIZE_BYTES]);
+pub struct Pass(pub [u8; PASS_SIZE_BYTES]);
 
 impl fmt::Debug for Pass {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -38,7 +38,7 @@ impl fmt::Debug for PassKey {
 }
 
 impl PassKey {
-    pub(super) fn new(key: [u8; 32]) -> Self {
+    pub(crate) fn new(key: [u8; 32]) -> Self {
         Self(key)
     }
 
@@ -63,7 +63,7 @@ impl PassKey {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tcp::secret::{Rights, Secret};
+    use crate::secret::{Rights, Secret};
     use farleaf_base::{Incarnation, SessionId};
 
     fn owner(number: u64) -> OwnerWord {

@@ -9,7 +9,7 @@ use core::fmt;
 use hmac::{Hmac, Mac};
 use sha2::Sha256;
 
-use crate::tcp::secret::started;
+use crate::secret::started;
 
 /// Size of a proof in bytes.
 pub const PROTOCOL_PROOF_SIZE_BYTES: usize = 32;
@@ -25,7 +25,7 @@ impl fmt::Debug for ProtocolKey {
 }
 
 impl ProtocolKey {
-    pub(super) fn new(key: [u8; 32]) -> Self {
+    pub(crate) fn new(key: [u8; 32]) -> Self {
         Self(key)
     }
 
@@ -48,8 +48,8 @@ impl ProtocolKey {
 
 #[cfg(test)]
 mod tests {
-    use crate::tcp::secret::hexadecimal;
-    use crate::tcp::{Rights, Secret};
+    use crate::secret::hexadecimal;
+    use crate::secret::{Rights, Secret};
 
     fn secret(text: &str) -> Secret {
         Secret::from_text(text).expect("long enough")

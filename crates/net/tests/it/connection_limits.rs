@@ -3,7 +3,7 @@
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use farleaf_wire::{Connection, Server, WireError};
+use farleaf_net::request::{Connection, NetError, Server};
 
 use crate::parties::{
     Mirror, check, connect, connect_options, dial, has_ended, listen_options, mirror, serve,
@@ -16,7 +16,7 @@ fn connect_when_there_is_capacity(server: &Server) -> Connection {
     loop {
         match Connection::connect(&address, &connect_options()) {
             Ok(connection) => return connection,
-            Err(error) => assert!(matches!(error, WireError::Refused { .. }), "{error}"),
+            Err(error) => assert!(matches!(error, NetError::Refused { .. }), "{error}"),
         }
         assert!(start.elapsed() < Duration::from_secs(20));
     }
@@ -52,7 +52,7 @@ fn one_too_many_is_told() {
     let address = server.address().to_string();
     let mut three: Vec<_> = (0..3).map(|_| connect(&server)).collect();
     let error = Connection::connect(&address, &connect_options()).expect_err("no room");
-    assert!(matches!(error, WireError::Refused { .. }), "{error}");
+    assert!(matches!(error, NetError::Refused { .. }), "{error}");
     assert!(
         error.to_string().contains("limit on connections"),
         "{error}"

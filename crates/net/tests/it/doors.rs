@@ -5,18 +5,18 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use farleaf_fabric::tcp::{Rights, local_secret_path};
-use farleaf_wire::{
-    ClusterTag, ConnectOptions, Connection, ListenOptions, Listener, Membership, Secret, Server,
-    WireError,
+use farleaf_net::request::{
+    ClusterTag, ConnectOptions, Connection, ListenOptions, Listener, Membership, NetError, Server,
 };
+use farleaf_net::secret::Secret;
+use farleaf_net::secret::{Rights, local_secret_path};
 
 use crate::parties::{
     Mirror, check, connect, connect_options, dial, has_ended, hear, impostor, key, listen_options,
     message, mirror, other_secret, refusal, secret, serve,
 };
 
-fn refused(address: &str, options: &ConnectOptions) -> WireError {
+fn refused(address: &str, options: &ConnectOptions) -> NetError {
     let error = Connection::connect(address, options).expect_err("not let in");
     assert!(error.is_unsent(), "{error}");
     error
@@ -34,7 +34,7 @@ fn a_wrong_secret_is_told_after_a_second() {
     let start = Instant::now();
     let error = refused(&server.address().to_string(), &options);
     assert!(start.elapsed() >= Duration::from_secs(1));
-    assert!(matches!(error, WireError::Refused { .. }), "{error}");
+    assert!(matches!(error, NetError::Refused { .. }), "{error}");
     assert!(error.to_string().contains("wrong secret"), "{error}");
     check(&mut own);
 }
@@ -50,11 +50,11 @@ fn derived_keys_open_nothing() {
         ..connect_options()
     };
     let error = refused(&server.address().to_string(), &options);
-    assert!(matches!(error, WireError::DerivedKey { .. }), "{error}");
+    assert!(matches!(error, NetError::DerivedKey { .. }), "{error}");
     let mut options = listen_options();
     options.secret = derived;
     let error = Listener::bind(&options).expect_err("no secret");
-    assert!(matches!(error, WireError::DerivedKey { .. }), "{error}");
+    assert!(matches!(error, NetError::DerivedKey { .. }), "{error}");
 }
 
 /// Promise: a listener on loopback without a secret stores one for programs of its user, as long as
@@ -80,7 +80,7 @@ fn a_secret_is_left_on_loopback() {
     drop(server);
     assert!(!path.exists(), "{}", path.display());
     let error = refused(&at.to_string(), &without);
-    assert!(matches!(error, WireError::Connect { .. }), "{error}");
+    assert!(matches!(error, NetError::Connect { .. }), "{error}");
 }
 
 /// Promise: a listener that other hosts can reach needs a secret; one without gets an error.
@@ -88,12 +88,12 @@ fn a_secret_is_left_on_loopback() {
 fn no_secret_is_told() {
     let everywhere = SocketAddr::from(([0, 0, 0, 0], 0));
     let error = Listener::bind(&ListenOptions::at(everywhere)).expect_err("no secret");
-    assert!(matches!(error, WireError::NeedsSecret { .. }), "{error}");
+    assert!(matches!(error, NetError::NeedsSecret { .. }), "{error}");
     assert!(error.to_string().contains("farleaf secret new"), "{error}");
     let server = mirror();
     let without = ConnectOptions::default();
     let error = refused(&server.address().to_string(), &without);
-    assert!(matches!(error, WireError::NoSecret { .. }), "{error}");
+    assert!(matches!(error, NetError::NoSecret { .. }), "{error}");
 }
 
 /// Promise: an address in use, one without a listener, and an invalid name are reported.
@@ -103,12 +103,12 @@ fn addresses_are_told() {
     let mut options = listen_options();
     options.address = server.address();
     let error = Listener::bind(&options).expect_err("taken");
-    assert!(matches!(error, WireError::Bind { .. }), "{error}");
+    assert!(matches!(error, NetError::Bind { .. }), "{error}");
     let address = server.address().to_string();
     drop(server);
     for address in [address.as_str(), "127.0.0.1", "no-such-host.invalid:1", ":"] {
         let error = refused(address, &connect_options());
-        assert!(matches!(error, WireError::Connect { .. }), "{error}");
+        assert!(matches!(error, NetError::Connect { .. }), "{error}");
         assert!(error.to_string().contains(address), "{error}");
     }
 }
@@ -130,7 +130,7 @@ fn an_impostor_is_found_out() {
         let _ = hello;
     });
     let error = refused(&address, &connect_options());
-    assert!(matches!(error, WireError::NotProven { .. }), "{error}");
+    assert!(matches!(error, NetError::NotProven { .. }), "{error}");
     thread.join().expect("it played");
 }
 
@@ -185,7 +185,7 @@ fn versions_are_told() {
     });
     let error = refused(&address, &connect_options());
     assert!(
-        matches!(error, WireError::Version { theirs: 9, .. }),
+        matches!(error, NetError::Version { theirs: 9, .. }),
         "{error}"
     );
     let text = error.to_string();
@@ -260,12 +260,12 @@ fn garbage_before_the_greeting_is_told() {
         let _ = socket.read(&mut [0; 256]);
     });
     let error = refused(&address, &connect_options());
-    assert!(matches!(error, WireError::Greeting { .. }), "{error}");
+    assert!(matches!(error, NetError::Greeting { .. }), "{error}");
     assert!(error.to_string().contains("220 smtp"), "{error}");
     thread.join().expect("it played");
     let (address, thread) = impostor(drop);
     let error = refused(&address, &connect_options());
-    assert!(matches!(error, WireError::Greeting { .. }), "{error}");
+    assert!(matches!(error, NetError::Greeting { .. }), "{error}");
     thread.join().expect("it played");
     check(&mut connect(&server));
 }
@@ -325,7 +325,7 @@ fn another_cluster_is_turned_away() {
     let error = connect(&server, Some(other)).expect_err("it is another one's");
     let error_text = error.to_string();
     assert!(
-        matches!(error, WireError::OtherCluster { .. }),
+        matches!(error, NetError::OtherCluster { .. }),
         "{error_text}"
     );
     assert!(error.is_unsent(), "{error_text}");
@@ -368,7 +368,7 @@ fn clusters_are_proven() {
         let mut options = connect_options();
         options.membership = Membership::of(one);
         let error = Connection::connect(&address, &options).expect_err("it was changed");
-        assert!(matches!(error, WireError::NotProven { .. }), "{error}");
+        assert!(matches!(error, NetError::NotProven { .. }), "{error}");
         played.join().expect("it has played");
     }
 }

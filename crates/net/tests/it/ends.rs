@@ -5,7 +5,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use farleaf_wire::{Connection, Listener, Service, WireError};
+use farleaf_net::request::{Connection, Listener, NetError, Service};
 
 use crate::parties::{Mirror, check, connect, connect_options, dial, listen_options, serve};
 
@@ -45,7 +45,7 @@ fn blocked_clients_are_let_go() {
     let server = listener.serve(service.clone()).expect("threads");
     let idle = connect(&server);
     let stranger = dial(&server);
-    let ends: Sender<WireError>;
+    let ends: Sender<NetError>;
     let errors;
     (ends, errors) = channel();
     let threads: Vec<_> = (0..4)
@@ -66,7 +66,7 @@ fn blocked_clients_are_let_go() {
     server.stop();
     for _ in 0..4 {
         let error = errors.recv_timeout(Duration::from_secs(5)).expect("let go");
-        assert!(matches!(error, WireError::Lost { .. }) && !error.is_unsent());
+        assert!(matches!(error, NetError::Lost { .. }) && !error.is_unsent());
     }
     assert!(!idle.is_usable());
     let is_dropped = Arc::new(AtomicBool::new(false));
@@ -86,7 +86,7 @@ fn blocked_clients_are_let_go() {
     assert_eq!(Arc::strong_count(&service), 1);
     let error = Connection::connect(&address.to_string(), &connect_options());
     let error = error.expect_err("nobody listens");
-    assert!(matches!(error, WireError::Connect { .. }), "{error}");
+    assert!(matches!(error, NetError::Connect { .. }), "{error}");
     drop(stranger);
     for thread in threads {
         thread.join().expect("it told");
@@ -107,7 +107,7 @@ fn an_address_is_free_again() {
         let error = connection.call(b"abc").expect_err("it has ended");
         assert!(matches!(
             error,
-            WireError::Lost { .. } | WireError::NotSent { .. }
+            NetError::Lost { .. } | NetError::NotSent { .. }
         ));
         server = serve(&options, Mirror);
     }
@@ -127,7 +127,7 @@ fn a_panic_ends_one_connection() {
     let server = serve(&listen_options(), Fragile);
     let (mut first, mut second) = (connect(&server), connect(&server));
     let error = first.call(b"break").expect_err("it broke");
-    assert!(matches!(error, WireError::Lost { .. }), "{error}");
+    assert!(matches!(error, NetError::Lost { .. }), "{error}");
     check(&mut second);
     check(&mut connect(&server));
 }

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::net::{Shutdown, SocketAddr};
 use std::time::{Duration, Instant};
 
-use farleaf_wire::{ConnectOptions, Connection, Service, WireError};
+use farleaf_net::request::{ConnectOptions, Connection, NetError, Service};
 
 use crate::parties::{
     Mirror, check, connect, connect_options, frame, greeted_client, greeted_server, has_ended,
@@ -60,7 +60,7 @@ fn a_request_that_is_too_large_is_refused() {
     assert_eq!(connection.request_size_bytes_max(), 1000);
     assert_eq!(connection.call(&[0; 1000]).expect("answered").len(), 1000);
     let error = connection.call(&[0; 1001]).expect_err("too large");
-    assert!(matches!(error, WireError::RequestTooLarge { .. }) && error.is_unsent());
+    assert!(matches!(error, NetError::RequestTooLarge { .. }) && error.is_unsent());
     check(&mut connection);
     let mut socket = greeted_client(&server);
     socket
@@ -184,7 +184,7 @@ fn quick() -> ConnectOptions {
 }
 
 /// Returns the error of a connection whose server runs `play` once it has a request.
-fn outcome(play: impl FnOnce(std::net::TcpStream) + Send + 'static) -> WireError {
+fn outcome(play: impl FnOnce(std::net::TcpStream) + Send + 'static) -> NetError {
     let (address, thread) = greeted_server(move |mut socket| {
         assert_eq!(hear_frame(&mut socket), (*b"FLrq", b"do it".to_vec()));
         play(socket);
@@ -195,7 +195,7 @@ fn outcome(play: impl FnOnce(std::net::TcpStream) + Send + 'static) -> WireError
     assert!(!connection.is_usable());
     let next = connection.send(b"do more").expect_err("it is broken");
     assert!(
-        matches!(next, WireError::NotSent { .. }) && next.is_unsent(),
+        matches!(next, NetError::NotSent { .. }) && next.is_unsent(),
         "{next}"
     );
     drop(connection);
@@ -215,16 +215,16 @@ fn servers_that_fail_in_the_middle() {
     let answer = frame(*b"FLan", &bytes(100_000));
     for cut in [0, 1, 8, 50_000, answer.len() - 1] {
         let error = outcome(say(answer[..cut].to_vec()));
-        assert!(matches!(error, WireError::Lost { .. }), "{error}");
+        assert!(matches!(error, NetError::Lost { .. }), "{error}");
     }
     let error = outcome(say(frame(*b"FLrq", b"do it yourself")));
-    assert!(matches!(error, WireError::Lost { .. }), "{error}");
+    assert!(matches!(error, NetError::Lost { .. }), "{error}");
     let error = outcome(say(b"HTTP/1.1 200 OK".to_vec()));
-    assert!(matches!(error, WireError::Lost { .. }), "{error}");
+    assert!(matches!(error, NetError::Lost { .. }), "{error}");
     let error = outcome(say(b"\xFF\xFF\xFF\xFFFLan".to_vec()));
     assert!(error.to_string().contains("4294967295 bytes"), "{error}");
     let error = outcome(say(frame(*b"FLno", b"I am \x1btired")));
-    assert!(matches!(error, WireError::ClosedByServer { .. }), "{error}");
+    assert!(matches!(error, NetError::ClosedByServer { .. }), "{error}");
     assert!(error.to_string().contains("I am tired"), "{error}");
     for begin in [0, 20] {
         let begin = answer[..begin].to_vec();
@@ -232,7 +232,7 @@ fn servers_that_fail_in_the_middle() {
             socket.write_all(&begin).expect("connected");
             assert!(has_ended(&mut socket));
         });
-        assert!(matches!(error, WireError::TimedOut { .. }), "{error}");
+        assert!(matches!(error, NetError::TimedOut { .. }), "{error}");
     }
 }
 
@@ -255,7 +255,7 @@ fn a_server_that_dies_answers_some() {
     assert_eq!(connection.receive().expect("answered"), b"first");
     for _ in 0..2 {
         let error = connection.receive().expect_err("it has died");
-        assert!(matches!(error, WireError::Lost { .. }) && !error.is_unsent());
+        assert!(matches!(error, NetError::Lost { .. }) && !error.is_unsent());
     }
     thread.join().expect("it played");
 }
@@ -276,7 +276,7 @@ fn a_request_that_does_not_leave_is_unsent() {
             break error;
         }
     };
-    assert!(matches!(error, WireError::NotSent { .. }), "{error}");
+    assert!(matches!(error, NetError::NotSent { .. }), "{error}");
     assert!(error.is_unsent());
     done.send(()).expect("it waits");
     thread.join().expect("it played");
@@ -303,7 +303,7 @@ fn calls_have_their_own_time() {
     let answer = connection.call_within(&[250], patient).expect("answered");
     assert_eq!(answer, [250]);
     let error = connection.call(&[250]).expect_err("late");
-    assert!(matches!(error, WireError::TimedOut { .. }), "{error}");
+    assert!(matches!(error, NetError::TimedOut { .. }), "{error}");
     let error = connection
         .call_within(&[0], patient)
         .expect_err("it is broken");

@@ -6,8 +6,9 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
-use farleaf_fabric::tcp::ProtocolKey;
-use farleaf_wire::{ConnectOptions, Connection, ListenOptions, Listener, Secret, Server, Service};
+use farleaf_net::request::{ConnectOptions, Connection, ListenOptions, Listener, Server, Service};
+use farleaf_net::secret::ProtocolKey;
+use farleaf_net::secret::Secret;
 
 /// Service that replies with the reversed request.
 pub(crate) struct Mirror;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::parties::{connect, listen_options, serve};
 
-use farleaf_wire::Service;
+use farleaf_net::request::Service;
 
 struct Echo;
 

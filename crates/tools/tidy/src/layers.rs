@@ -37,6 +37,7 @@ pub const LAYERS: &[Layer] = &[
     layer("executor", &[]),
     layer("memory/model", &[]),
     layer("key", &["base"]),
+    layer("net", &["base"]),
     layer("durable/lsm", &["base"]),
     layer("tools/tidy", &[]),
     Layer {
@@ -44,26 +45,29 @@ pub const LAYERS: &[Layer] = &[
         ..layer("tools/book", &[])
     },
     layer("tools/chart", &[]),
-    layer("memory/fabric", &["base", "executor"]),
-    layer("wire", &["base", "executor", "fabric"]),
-    layer("durable/cluster", &["base", "lsm", "wire"]),
-    layer("durable/replica", &["base", "executor", "fabric", "lsm"]),
-    layer("durable/client", &["base", "wire", "cluster"]),
-    layer("tools/trial", &["base", "wire", "cluster", "client"]),
+    layer("memory/fabric", &["base", "executor", "net"]),
+    layer("durable/cluster", &["base", "lsm", "net"]),
+    Layer {
+        // Backups in other processes.
+        may_use_in_tests: &["net"],
+        ..layer("durable/replica", &["base", "executor", "fabric", "lsm"])
+    },
+    layer("durable/client", &["base", "net", "cluster"]),
+    layer("tools/trial", &["base", "net", "cluster", "client"]),
     Layer {
         // Clients under load, with checks of their answers.
         may_use_in_tests: &["trial"],
         ..layer(
             "durable/server",
             &[
-                "base", "fabric", "wire", "lsm", "replica", "cluster", "client",
+                "base", "fabric", "net", "lsm", "replica", "cluster", "client",
             ],
         )
     },
     Layer {
         is_optional: true,
         // Servers that use it as coordinator.
-        may_use_in_tests: &["base", "wire", "lsm", "client", "trial", "server"],
+        may_use_in_tests: &["base", "net", "lsm", "client", "trial", "server"],
         ..layer("durable/etcd", &["cluster"])
     },
     layer("memory/pool", &["base", "fabric"]),
@@ -75,13 +79,13 @@ pub const LAYERS: &[Layer] = &[
     layer(
         "memory/node",
         &[
-            "base", "executor", "model", "fabric", "pool", "leaf", "index",
+            "base", "executor", "model", "net", "fabric", "pool", "leaf", "index",
         ],
     ),
     layer(
         "farleaf",
         &[
-            "base", "executor", "model", "fabric", "pool", "leaf", "index", "key", "node", "wire",
+            "base", "executor", "model", "fabric", "pool", "leaf", "index", "key", "node", "net",
             "cluster", "client", // Behind a feature.
             "etcd",
         ],
@@ -89,7 +93,8 @@ pub const LAYERS: &[Layer] = &[
     layer(
         "tools/bench",
         &[
-            "base", "executor", "fabric", "lsm", "replica", "cluster", "server", "farleaf", "chart",
+            "base", "executor", "net", "fabric", "lsm", "replica", "cluster", "server", "farleaf",
+            "chart",
         ],
     ),
     layer(
@@ -105,7 +110,7 @@ pub const LAYERS: &[Layer] = &[
         ..layer(
             "cli",
             &[
-                "base", "lsm", "wire", "cluster", "server", "node", "farleaf", "chart", "bench",
+                "base", "lsm", "net", "cluster", "server", "node", "farleaf", "chart", "bench",
                 "sim",
             ],
         )

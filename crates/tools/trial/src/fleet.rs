@@ -12,7 +12,7 @@ use farleaf_cluster::ids::{Epoch, ServerId};
 use farleaf_cluster::lease::LeaseTerms;
 use farleaf_cluster::record::RegionRecord;
 use farleaf_cluster::view::View;
-use farleaf_wire::Secret;
+use farleaf_net::secret::Secret;
 use rustix::process::{Pid, Signal, kill_process};
 
 const DIRECTORY: &str = "FARLEAF_TEST_DIRECTORY";

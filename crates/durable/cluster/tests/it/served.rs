@@ -18,16 +18,16 @@ use farleaf_cluster::coordinator::{
 use farleaf_cluster::ids::{ClusterId, ServerId};
 use farleaf_cluster::{admin, starts};
 use farleaf_lsm::storage::DirectoryStorage;
-use farleaf_wire::{
-    ConnectOptions, Connection, ListenOptions, Listener, Membership, Secret, Server, Service,
-    WireError,
+use farleaf_net::request::{
+    ConnectOptions, Connection, ListenOptions, Listener, Membership, NetError, Server, Service,
 };
+use farleaf_net::secret::Secret;
 
 fn secret() -> Secret {
     Secret::from_text("the secret of these tests").expect("long enough")
 }
 
-fn serve_at(address: SocketAddr, service: impl Service + 'static) -> Result<Server, WireError> {
+fn serve_at(address: SocketAddr, service: impl Service + 'static) -> Result<Server, NetError> {
     let mut options = ListenOptions::at(address);
     options.secret = Some(secret());
     Listener::bind(&options)?.serve(Arc::new(service))

@@ -8,11 +8,10 @@ use std::thread::{self, JoinHandle};
 
 use farleaf_base::{Incarnation, OwnerWord, SessionId};
 use farleaf_fabric::mapped::MappedMemory;
-use farleaf_fabric::tcp::{
-    Grant, Rights, Secret, TcpConnectOptions, TcpListenOptions, TcpListener, TcpService,
-};
+use farleaf_fabric::tcp::{Grant, TcpConnectOptions, TcpListenOptions, TcpListener, TcpService};
 use farleaf_fabric::verbs::VerbsNode;
 use farleaf_fabric::{SessionService, StopSignal};
+use farleaf_net::secret::{Rights, Secret};
 
 fn secret() -> Secret {
     Secret::from_text("the secret of these tests").expect("long enough")

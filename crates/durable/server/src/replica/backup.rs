@@ -6,11 +6,11 @@ use farleaf_cluster::agent::host::{RegionOrder, ReplicaFailure};
 use farleaf_cluster::ids::Epoch;
 use farleaf_cluster::record::VerificationReport;
 use farleaf_fabric::mapped::MappedEndpoint;
-use farleaf_fabric::tcp::AgreementSide;
 use farleaf_lsm::follow::follows;
 use farleaf_lsm::place::{LogNumber, LogPosition};
 use farleaf_lsm::storage::Storage;
 use farleaf_lsm::{Engine, EngineOptions, LsmError};
+use farleaf_net::secret::AgreementSide;
 use farleaf_replica::{Backup, BackupOptions, ReplicaError, promote_directory};
 
 use super::handle::Replica;

@@ -11,9 +11,10 @@ use std::time::{Duration, Instant};
 
 use farleaf_cluster::ids::ServerId;
 use farleaf_fabric::Control as _;
-use farleaf_fabric::tcp::{AgreementKey, AgreementSide, TcpClient, TcpConnectOptions, TcpEndpoint};
+use farleaf_fabric::tcp::{TcpClient, TcpConnectOptions, TcpEndpoint};
 use farleaf_lsm::LsmError;
 use farleaf_lsm::place::{LogNumber, LogPosition};
+use farleaf_net::secret::{AgreementKey, AgreementSide};
 use farleaf_replica::{BackupConnections, BackupId, LinkStatus, Primary, ReplicaError};
 
 use super::handle::Replica;

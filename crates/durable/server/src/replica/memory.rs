@@ -12,8 +12,9 @@ use std::time::Duration;
 
 use farleaf_base::{Incarnation, NodeId, OwnerWord, SessionId, WordAddr};
 use farleaf_fabric::mapped::{MappedEndpoint, MappedMemory};
-use farleaf_fabric::tcp::{Grant, Rights, Secret, TcpListenOptions, TcpListener, TcpService};
+use farleaf_fabric::tcp::{Grant, TcpListenOptions, TcpListener, TcpService};
 use farleaf_fabric::{SessionService, StopSignal};
+use farleaf_net::secret::{Rights, Secret};
 use farleaf_replica::Layout;
 
 /// Largest number of connections. A primary has two sessions, each with a connection, and one for

@@ -8,7 +8,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use farleaf_client::Durability;
-use farleaf_fabric::tcp::{Secret, TcpClient, TcpConnectOptions};
+use farleaf_fabric::tcp::{TcpClient, TcpConnectOptions};
+use farleaf_net::secret::Secret;
 
 use crate::test_cluster::TestCluster;
 
@@ -269,7 +270,7 @@ impl farleaf_fabric::SessionService for NobodyRegisters {
 }
 
 impl farleaf_fabric::tcp::TcpService for NobodyRegisters {
-    fn grant(&self, _rights: farleaf_fabric::tcp::Rights) -> farleaf_fabric::tcp::Grant {
+    fn grant(&self, _rights: farleaf_net::secret::Rights) -> farleaf_fabric::tcp::Grant {
         farleaf_fabric::tcp::Grant::everything()
     }
 

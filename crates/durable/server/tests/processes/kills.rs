@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use farleaf_client::{Durability, PersistentTable, PersistentTableOptions};
 use farleaf_cluster::coordinator::{Embedded, SharedCoordinator};
+use farleaf_net::request::Server;
 use farleaf_trial::load::split_keys;
 use farleaf_trial::{ProcessCluster, Trial, kills};
-use farleaf_wire::Server;
 
 use crate::part::serve;
 use crate::rest;

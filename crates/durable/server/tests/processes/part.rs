@@ -8,10 +8,10 @@ use farleaf_cluster::admin;
 use farleaf_cluster::coordinator::SharedCoordinator;
 use farleaf_cluster::coordinator::served::{CoordinatorService, RemoteCoordinator};
 use farleaf_lsm::EngineOptions;
+use farleaf_net::request::{ConnectOptions, ListenOptions, Listener, Membership, Server};
 use farleaf_server::{RegionServer, ServerOptions};
 use farleaf_trial::ServerParameters;
 use farleaf_trial::fleet::{ServerLaunchPlan, secret, terms};
-use farleaf_wire::{ConnectOptions, ListenOptions, Listener, Membership, Server};
 
 pub(crate) const PART: &str = "part::play_a_server";
 

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use farleaf_client::protocol::{Body, Header, Reply, Request, Status};
 use farleaf_client::{ClientOptions, Cluster, PersistentTable, PersistentTableOptions};
 use farleaf_cluster::coordinator::{Embedded, SharedCoordinator};
+use farleaf_net::request::{ConnectOptions, Connection};
 use farleaf_trial::fleet::secret;
 use farleaf_trial::history::{Act, Operation};
 use farleaf_trial::load::{KEY_COUNT, bytes_of, key_of, split_keys, value_of, wait_served};
 use farleaf_trial::{AllowedErrors, ProcessCluster, Trial};
-use farleaf_wire::{ConnectOptions, Connection};
 
 use crate::network::{Host, OUTSIDE, address, cut_between, enter, on_a_network, prefix};
 use crate::part::{remote, serve};

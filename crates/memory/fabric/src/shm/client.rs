@@ -16,9 +16,9 @@ use rustix::net::{
 };
 
 use crate::control::{Control, ControlError, SessionLife};
-use crate::runtime::DIRECTORY_VARIABLE;
 use crate::shm::PoolName;
 use crate::shm::wire::{FRAME_SIZE_BYTES, Frame, ShmReply, ShmRequest};
+use farleaf_net::runtime::DIRECTORY_VARIABLE;
 
 /// Time after which a node that does not reply is reported as unreachable. Replies take
 /// microseconds; the limit allows for a host that swaps.

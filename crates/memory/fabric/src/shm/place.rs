@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
-use crate::runtime::{directory, prepare_directory};
+use farleaf_net::runtime::{directory, prepare_directory};
 
 const NAME_SIZE_BYTES_MAX: usize = 48;
 

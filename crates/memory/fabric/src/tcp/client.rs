@@ -14,19 +14,20 @@ use farleaf_base::{NodeId, OwnerWord};
 
 use crate::control::{Control, ControlError, SessionLife};
 use crate::network::{MainNode, NodeDirectory, OtherNodes};
+use crate::tcp::PROTOCOL;
 use crate::tcp::TcpEndpoint;
 use crate::tcp::connection::TcpConnection;
 use crate::tcp::greeting::{
     ControlReply, ControlRequest, FRAME_SIZE_BYTES, Frame, JoinRequest, Joined, MemberReply, Nonce,
     Purpose, Ticket,
 };
-use crate::tcp::local_secret::{PROTOCOL, find_local_secret};
-use crate::tcp::pass::Pass;
 use crate::tcp::queue_monitor::QueueMonitor;
-use crate::tcp::secret::{Rights, Secret, Side, fill_randomly};
-use crate::tcp::stream::Stream;
-use crate::tcp::tls::{TlsClient, TlsLayer};
 use crate::verbs::{NodeQueue, QueueParameters, VerbsOptions};
+use farleaf_net::secret::Pass;
+use farleaf_net::secret::find_local_secret;
+use farleaf_net::secret::{Rights, Secret, Side, fill_randomly};
+use farleaf_net::stream::Stream;
+use farleaf_net::tls::{TlsClient, TlsLayer};
 
 /// First pause between two queries whether a session is fenced. Most sessions are fenced soon.
 const LIFE_REST_MIN: Duration = Duration::from_micros(100);

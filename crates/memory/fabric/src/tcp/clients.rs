@@ -12,14 +12,14 @@ use crate::tcp::greeter::{AuthenticatedPeer, MessageInbox, send};
 use crate::tcp::greeting::{ControlReply, ControlRequest, Purpose, Ticket};
 use crate::tcp::listener::TcpListenOptions;
 use crate::tcp::nic::{DataConnection, SoftNic};
-use crate::tcp::pass::{Pass, PassKey};
-use crate::tcp::permit::Permit;
 use crate::tcp::queues::QueueControl;
-use crate::tcp::secret::{Rights, fill_randomly};
 use crate::tcp::service::TcpService;
-use crate::tcp::stream::Stream;
 use crate::verbs::VerbsNode;
 use crate::window::WindowRegistry;
+use farleaf_net::permit::Permit;
+use farleaf_net::secret::{Pass, PassKey};
+use farleaf_net::secret::{Rights, fill_randomly};
+use farleaf_net::stream::Stream;
 
 /// Maximum number of a process's data connections that belong to no session. One keeps the sessions
 /// alive; each call for statistics has one while it runs.

@@ -17,8 +17,8 @@ use crate::network::{
 };
 use crate::tcp::answer::{failure_of, scatter};
 use crate::tcp::frame::{BadFrame, FrameReply, FrameStatus, encode_batch, frame_size_bytes, words};
-use crate::tcp::stream::{Inbox, Outbox, Stream};
 use crate::tcp::{TcpClient, TcpEndpoint};
+use farleaf_net::stream::{Inbox, Outbox, Stream};
 
 /// Maximum number of reads from a connection before others are served.
 const FILL_COUNT_MAX: usize = 64;
@@ -395,7 +395,7 @@ impl Connection for TcpConnection {
     }
 
     fn awaited(&self) -> impl Iterator<Item = PollFd<'_>> {
-        core::iter::once(self.stream.awaited(self.outbox.len() > 0))
+        core::iter::once(self.stream.awaited(self.outbox.size_bytes() > 0))
     }
 
     fn wake(&mut self, ready: &mut impl Iterator<Item = bool>) {

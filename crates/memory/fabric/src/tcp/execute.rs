@@ -112,7 +112,7 @@ mod tests {
     use super::*;
     use crate::tcp::frame::FrameReply;
     use crate::tcp::gate::Grant;
-    use crate::tcp::secret::Rights;
+    use farleaf_net::secret::Rights;
 
     const REGION_SIZE_WORDS: usize = 64;
 

@@ -5,8 +5,8 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, RwLock};
 use std::time::Instant;
 
-use crate::tcp::secret::Rights;
 use farleaf_base::locks::{lock, read, write};
+use farleaf_net::secret::Rights;
 
 /// Gate of the verbs of one connection. Closing it waits for verbs that the node is executing;
 /// after that none is executed (FABRIC-6).

@@ -19,11 +19,11 @@ use std::time::{Duration, Instant};
 use farleaf_base::foreign_protocol::{ForeignProtocol, PortKind};
 
 use crate::tcp::greeting::{ControlReply, ControlRequest, FRAME_SIZE_BYTES, Frame, Nonce, Purpose};
-use crate::tcp::pass::Pass;
-use crate::tcp::permit::Permit;
-use crate::tcp::secret::{Proof, Rights, Secret, Side, fill_randomly};
-use crate::tcp::stream::Stream;
-use crate::tcp::warnings::Warnings;
+use farleaf_net::permit::Permit;
+use farleaf_net::secret::Pass;
+use farleaf_net::secret::{Proof, Rights, Secret, Side, fill_randomly};
+use farleaf_net::stream::Stream;
+use farleaf_net::warnings::Warnings;
 
 /// Time limit of the whole greeting.
 const GREETING_TIME_MAX: Duration = Duration::from_secs(5);

@@ -39,9 +39,9 @@
 
 use farleaf_base::{NodeId, OwnerWord};
 
-use crate::tcp::pass::Pass;
-use crate::tcp::secret::{Proof, Rights};
 use crate::verbs::{NodeQueue, QueueParameters};
+use farleaf_net::secret::Pass;
+use farleaf_net::secret::{Proof, Rights};
 
 /// Version of all messages and frames of a connection; a client and a node must have the same.
 pub const TCP_VERSION: u64 = 4;

@@ -18,19 +18,20 @@ use thiserror::Error;
 
 use crate::mapped::MappedMemory;
 use crate::service::StopSignal;
+use crate::tcp::PROTOCOL;
 use crate::tcp::clients::Clients;
 use crate::tcp::greeter::Greeter;
-use crate::tcp::local_secret::{LocalSecret, PROTOCOL, local_secret_path};
 use crate::tcp::nic::SoftNic;
-use crate::tcp::pass::PassKey;
-use crate::tcp::permit::Permits;
-use crate::tcp::secret::Secret;
 use crate::tcp::service::TcpService;
-use crate::tcp::stream::Stream;
-use crate::tcp::tls::{TlsLayer, TlsServer};
-use crate::tcp::warnings::Warnings;
 use crate::verbs::VerbsNode;
 use crate::window::WindowRegistry;
+use farleaf_net::permit::Permits;
+use farleaf_net::secret::PassKey;
+use farleaf_net::secret::Secret;
+use farleaf_net::secret::{LocalSecret, local_secret_path};
+use farleaf_net::stream::Stream;
+use farleaf_net::tls::{TlsLayer, TlsServer};
+use farleaf_net::warnings::Warnings;
 
 /// Pause of the listener when the process has no descriptor left.
 const DESCRIPTOR_WAIT: Duration = Duration::from_millis(10);

@@ -26,11 +26,6 @@
 //! |---|---|
 //! | `frame` | the format of batches on the wire |
 //! | `greeting` | the messages of greetings and control connections |
-//! | `secret` | secrets, rights, proofs |
-//! | `protocol_key` | proofs of a pool's secret for other protocols |
-//! | `agreement` | key agreement: two processes compute a secret without sending it |
-//! | `local_secret` | secrets that programs of one user on one host share through a file |
-//! | `stream`, `tls` | a socket with its buffers, and its encryption |
 //! | `answer` | applies a node's reply to its batch |
 //! | `queue_monitor` | the connection beside a queue pair (the `verbs` backend) |
 //! | `client`, `connection` | client: calls, one connection (batches: see `network`) |
@@ -39,13 +34,12 @@
 //! | `queues` | the node's side of sessions that have queue pairs (the `verbs` backend) |
 //! | `nic`, `execute` | the threads that execute frames, and the execution of a frame |
 //! | `poll_timer` | how long both sides poll before they sleep |
-//! | `gate`, `permit` | limits of a client: verbs, words, connections |
-//! | `pass` | proof of a session at nodes that have not registered it |
+//! | `gate` | limits of a client: verbs, words |
 //! | `window` | words for a session's window, which the node sends unasked |
-//! | `warnings` | limit for warnings that unauthenticated peers cause |
 //! | `fuzz` | tests: random changes of everything that is read from the network |
+//!
+//! Secrets, proofs, sockets and TLS are in `farleaf-net`.
 
-mod agreement;
 mod answer;
 mod client;
 mod clients;
@@ -58,42 +52,26 @@ mod gate;
 mod greeter;
 mod greeting;
 mod listener;
-mod local_secret;
 mod nic;
-mod pass;
-mod permit;
 mod poll_timer;
-mod protocol_key;
 mod queue_monitor;
 mod queues;
-mod secret;
 mod service;
-mod stream;
-mod tls;
-mod warnings;
 mod window;
 
-pub use agreement::{
-    AgreementKey, AgreementSide, InvalidPublicKey, PUBLIC_KEY_SIZE_BYTES, PublicKey,
-};
 pub use client::{TcpClient, TcpConnectOptions};
 pub use connection::TcpConnection;
 pub use gate::Grant;
 pub use greeting::{JoinRequest, Joined, MemberReply, TCP_VERSION};
 pub use listener::{TcpListenError, TcpListenOptions, TcpListener};
-pub use local_secret::{LocalSecret, find_local_secret, local_secret_path};
-pub use pass::{Pass, PassKey};
 pub(crate) use poll_timer::PollTimer;
-pub use protocol_key::{PROTOCOL_PROOF_SIZE_BYTES, ProtocolKey};
 pub(crate) use queue_monitor::QueueMonitor;
-pub use secret::{
-    Rights, SECRET_SIZE_BYTES_MIN, Secret, SecretError, UnknownRights, fill_randomly,
-};
 pub use service::TcpService;
-pub use tls::{TlsClient, TlsError, TlsServer};
-pub use warnings::Warnings;
 
 use crate::network::{NetworkEndpoint, NetworkExecute};
+
+/// Name of this protocol, with which the files of local secrets begin.
+pub(crate) const PROTOCOL: &str = "tcp";
 
 /// An endpoint to the nodes of a pool, over data connections.
 pub type TcpEndpoint = NetworkEndpoint<TcpConnection>;

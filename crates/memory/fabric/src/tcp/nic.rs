@@ -21,11 +21,11 @@ use crate::mapped::MappedMemory;
 use crate::tcp::execute::{execute_frame, refuse_frame};
 use crate::tcp::frame::{FrameRequest, FrameStatus, frame_size_bytes};
 use crate::tcp::gate::{ClientState, Gate};
-use crate::tcp::permit::Permit;
 use crate::tcp::poll_timer::PollTimer;
-use crate::tcp::stream::{Inbox, Outbox, Stream};
 use crate::tcp::window::{TcpWindowWriter, WindowNotifier};
 use crate::window::WindowRegistry;
+use farleaf_net::permit::Permit;
+use farleaf_net::stream::{Inbox, Outbox, Stream};
 
 /// Bytes of replies waiting for a peer beyond which the thread does not read from it.
 const BACKLOG_SIZE_BYTES_MAX: usize = 256 << 10;
@@ -310,7 +310,7 @@ impl Served {
             let pause = self.serve(memory)?;
             if let Some(window_writer) = &self.window_writer {
                 // Words that a peer does not fetch are not buffered without limit.
-                let waiting = self.outbox.len();
+                let waiting = self.outbox.size_bytes();
                 window_writer.take(&mut self.outbox.bytes, waiting)?;
             }
             self.outbox.flush(&mut self.connection.stream)?;
@@ -346,7 +346,7 @@ impl Served {
         let passage = self.connection.gate.pass();
         let words = memory.words();
         let pause = loop {
-            if self.is_ending || self.outbox.len() > BACKLOG_SIZE_BYTES_MAX {
+            if self.is_ending || self.outbox.size_bytes() > BACKLOG_SIZE_BYTES_MAX {
                 break Pause::Backlog;
             }
             let unread = self.inbox.unread();

@@ -7,7 +7,7 @@ use rustix::event::PollFd;
 use crate::network::Loss;
 use crate::tcp::greeter::MessageInbox;
 use crate::tcp::greeting::ControlReply;
-use crate::tcp::stream::Stream;
+use farleaf_net::stream::Stream;
 
 /// The client's end of the connection beside a queue pair.
 #[derive(Debug)]

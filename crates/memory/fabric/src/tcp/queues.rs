@@ -10,10 +10,10 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use crate::tcp::greeter::{MessageInbox, send};
 use crate::tcp::greeting::{ControlReply, ControlRequest};
-use crate::tcp::permit::Permit;
-use crate::tcp::secret::Rights;
-use crate::tcp::stream::Stream;
 use crate::verbs::{NodeQueue, QueueParameters, ServedQueue, VerbsNode};
+use farleaf_net::permit::Permit;
+use farleaf_net::secret::Rights;
+use farleaf_net::stream::Stream;
 
 /// Time limit of the node's queue pairs. The node posts nothing to clients, so it never waits for
 /// them.

@@ -7,8 +7,8 @@ use farleaf_base::{NodeId, OwnerWord};
 use crate::service::SessionService;
 use crate::tcp::gate::Grant;
 use crate::tcp::greeting::{JoinRequest, Joined, MemberReply};
-use crate::tcp::pass::Pass;
-use crate::tcp::secret::Rights;
+use farleaf_net::secret::Pass;
+use farleaf_net::secret::Rights;
 
 /// The memory node, as the listener uses it.
 pub trait TcpService: SessionService {

@@ -8,8 +8,9 @@ use thiserror::Error;
 
 use crate::control::{Control, ControlError, SessionLife};
 use crate::network::{MainNode, NodeDirectory, OtherNodes};
-use crate::tcp::{Rights, TcpClient, TcpConnectOptions};
+use crate::tcp::{TcpClient, TcpConnectOptions};
 use crate::verbs::{VerbsEndpoint, VerbsError, VerbsHost};
+use farleaf_net::secret::Rights;
 
 /// Reason why a pool cannot be reached by verbs.
 #[derive(Debug, Error)]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use farleaf_base::OwnerWord;
 
-use crate::tcp::{Rights, TcpClient};
+use crate::tcp::TcpClient;
 use crate::verbs::buffers::Buffers;
 use crate::verbs::client::VerbsConnectError;
 use crate::verbs::connection::{Parts, RemoteMemory, VerbsConnection};
@@ -12,6 +12,7 @@ use crate::verbs::device::Device;
 use crate::verbs::link::{OpenQueue, REQUEST_COUNT_MAX};
 use crate::verbs::sys::{Access, Domain};
 use crate::verbs::{VerbsError, VerbsOptions};
+use farleaf_net::secret::Rights;
 
 /// An open device of this host with a protection domain. Memory in the domain cannot be accessed
 /// from outside.

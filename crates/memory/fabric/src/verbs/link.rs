@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::tcp::fill_randomly;
 use crate::verbs::VerbsError;
 use crate::verbs::device::{Device, mtu_bytes, mtu_number};
 use crate::verbs::parameters::QueueParameters;
 use crate::verbs::sys::{Access, Capacity, Domain, Peer, QueuePair};
+use farleaf_net::secret::fill_randomly;
 
 /// Size of the send queue in requests; longer batches are posted in parts.
 pub(super) const REQUEST_COUNT_MAX: u32 = 512;

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use farleaf_fabric::ControlError;
 use farleaf_fabric::conformance::cases;
-use farleaf_fabric::tcp::{TcpClient, TcpConnectOptions, TlsClient, TlsError, TlsServer};
+use farleaf_fabric::tcp::{TcpClient, TcpConnectOptions};
+use farleaf_net::tls::{TlsClient, TlsError, TlsServer};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 
 use crate::network::{Connected, NetworkNode, secret};

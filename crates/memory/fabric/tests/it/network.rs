@@ -10,10 +10,10 @@ use farleaf_base::OwnerWord;
 use farleaf_fabric::conformance::{Backend, Client, run_all, run_on_threads};
 use farleaf_fabric::mapped::MappedMemory;
 use farleaf_fabric::tcp::{
-    Grant, Rights, Secret, TcpClient, TcpConnectOptions, TcpEndpoint, TcpListenOptions,
-    TcpListener, TcpService,
+    Grant, TcpClient, TcpConnectOptions, TcpEndpoint, TcpListenOptions, TcpListener, TcpService,
 };
 use farleaf_fabric::{Control, StopSignal, WindowRegistry};
+use farleaf_net::secret::{Rights, Secret};
 
 use crate::node::Sessions;
 

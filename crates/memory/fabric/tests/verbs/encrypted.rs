@@ -2,9 +2,10 @@
 
 use farleaf_base::{NodeId, WordAddr};
 use farleaf_executor::block_on;
-use farleaf_fabric::tcp::{TcpConnectOptions, TlsClient, TlsServer};
+use farleaf_fabric::tcp::TcpConnectOptions;
 use farleaf_fabric::verbs::VerbsClient;
 use farleaf_fabric::{Batch, BatchErrorKind, Control, Endpoint};
+use farleaf_net::tls::{TlsClient, TlsServer};
 
 use crate::node::Node;
 

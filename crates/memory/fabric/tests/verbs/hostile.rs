@@ -2,9 +2,10 @@
 
 use farleaf_base::{NodeId, WordAddr};
 use farleaf_executor::block_on;
-use farleaf_fabric::tcp::{Rights, TcpClient};
+use farleaf_fabric::tcp::TcpClient;
 use farleaf_fabric::verbs::{VerbsClient, VerbsEndpoint};
 use farleaf_fabric::{Batch, BatchError, BatchErrorKind, Control, Endpoint};
+use farleaf_net::secret::Rights;
 
 use crate::node::Node;
 

@@ -9,11 +9,11 @@ use std::thread::JoinHandle;
 
 use farleaf_base::{Incarnation, OwnerWord, SessionId};
 use farleaf_fabric::mapped::MappedMemory;
-use farleaf_fabric::tcp::{
-    Grant, Rights, Secret, TcpConnectOptions, TcpListenOptions, TcpListener, TcpService, TlsServer,
-};
+use farleaf_fabric::tcp::{Grant, TcpConnectOptions, TcpListenOptions, TcpListener, TcpService};
 use farleaf_fabric::verbs::{VerbsClient, VerbsNode, VerbsOptions};
 use farleaf_fabric::{SessionService, StopSignal};
+use farleaf_net::secret::{Rights, Secret};
+use farleaf_net::tls::TlsServer;
 
 /// Returns the options of the clients' device.
 pub(crate) fn client_options() -> VerbsOptions {

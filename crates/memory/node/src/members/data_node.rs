@@ -10,11 +10,10 @@ use std::time::Duration;
 use farleaf_base::locks::lock;
 use farleaf_base::{NodeId, OwnerWord, SessionId};
 use farleaf_fabric::mapped::{MappedMemory, PageKind};
-use farleaf_fabric::tcp::{
-    JoinRequest, Pass, PassKey, TcpClient, TcpConnectOptions, TcpListenOptions,
-};
+use farleaf_fabric::tcp::{JoinRequest, TcpClient, TcpConnectOptions, TcpListenOptions};
 use farleaf_fabric::verbs::{VerbsNode, VerbsOptions};
 use farleaf_fabric::{ControlError, StopSignal};
+use farleaf_net::secret::{Pass, PassKey};
 use farleaf_pool::members::MemberState;
 
 use crate::NodeError;

@@ -7,8 +7,9 @@ use farleaf_base::locks::lock;
 use farleaf_base::{NodeId, OwnerWord};
 use farleaf_executor::block_on;
 use farleaf_fabric::network::{NodeAccess, NodeDirectory};
-use farleaf_fabric::tcp::{MemberReply, PassKey, TcpClient, TcpConnectOptions};
+use farleaf_fabric::tcp::{MemberReply, TcpClient, TcpConnectOptions};
 use farleaf_fabric::{Batch, BatchError, Control, ControlError, Endpoint};
+use farleaf_net::secret::PassKey;
 use farleaf_pool::PoolLayout;
 use farleaf_pool::members::{Member, MemberState, write_member};
 

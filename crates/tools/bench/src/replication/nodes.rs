@@ -9,10 +9,10 @@ use std::thread::{self, JoinHandle};
 use farleaf_base::{Incarnation, OwnerWord, SessionId};
 use farleaf_fabric::mapped::MappedMemory;
 use farleaf_fabric::tcp::{
-    Grant, Rights, Secret, TcpClient, TcpConnectOptions, TcpEndpoint, TcpListenOptions,
-    TcpListener, TcpService,
+    Grant, TcpClient, TcpConnectOptions, TcpEndpoint, TcpListenOptions, TcpListener, TcpService,
 };
 use farleaf_fabric::{Control, SessionService, StopSignal};
+use farleaf_net::secret::{Rights, Secret};
 
 use super::error::ReplicationError;
 

@@ -1,4 +1,4 @@
-//! A coordinator in another process, over `farleaf-wire` (docs/reference/control-plane.md, *A
+//! A coordinator in another process, over `farleaf-net` (docs/reference/control-plane.md, *A
 //! coordinator served to other processes*).
 //!
 //! [`CoordinatorService`] answers for a coordinator of its process, usually an

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use farleaf_wire::{ClusterTag, ConnectOptions, Connection, Membership, WireError};
+use farleaf_net::request::{ClusterTag, ConnectOptions, Connection, Membership, NetError};
 
 use super::message::{
     CoordinatorReply, CoordinatorRequest, check_events, check_snapshot, decode, encode,
@@ -72,13 +72,13 @@ impl RemoteCoordinator {
             has_start: AtomicBool::new(false),
         };
         let connection = Connection::connect(address, &options).map_err(|error| match error {
-            error @ WireError::OtherCluster { .. } => shared.not_connected(error),
-            WireError::NoSecret { .. }
-            | WireError::SecretFile { .. }
-            | WireError::DerivedKey { .. }
-            | WireError::NotProven { .. }
-            | WireError::Refused { .. }
-            | WireError::Version { .. } => CoordinatorError::Invalid {
+            error @ NetError::OtherCluster { .. } => shared.not_connected(error),
+            NetError::NoSecret { .. }
+            | NetError::SecretFile { .. }
+            | NetError::DerivedKey { .. }
+            | NetError::NotProven { .. }
+            | NetError::Refused { .. }
+            | NetError::Version { .. } => CoordinatorError::Invalid {
                 what: format!("cannot connect to the coordinator tcp:{address}: {error}"),
             },
             other => shared.unavailable(other.to_string()),
@@ -98,13 +98,13 @@ struct NoReply {
     other: Option<(ClusterTag, Option<ClusterTag>)>,
 }
 
-impl From<WireError> for NoReply {
-    fn from(error: WireError) -> Self {
+impl From<NetError> for NoReply {
+    fn from(error: NetError) -> Self {
         Self {
             is_unsent: error.is_unsent(),
             how: error.to_string(),
             other: match error {
-                WireError::OtherCluster {
+                NetError::OtherCluster {
                     expected, found, ..
                 } => Some((expected, found)),
                 _ => None,
@@ -155,7 +155,7 @@ impl RemoteShared {
     }
 
     /// Returns an idle connection that is not known to be broken, or a new one.
-    fn connection(&self) -> Result<Connection, WireError> {
+    fn connection(&self) -> Result<Connection, NetError> {
         loop {
             let idle = self.idle().pop();
             let expected = self.options.membership.cluster();
@@ -195,9 +195,9 @@ impl RemoteShared {
     }
 
     /// Converts a failure to connect to an error.
-    fn not_connected(&self, error: WireError) -> CoordinatorError {
+    fn not_connected(&self, error: NetError) -> CoordinatorError {
         match error {
-            WireError::OtherCluster {
+            NetError::OtherCluster {
                 expected, found, ..
             } => other_cluster(expected, found),
             other => self.unavailable(other.to_string()),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use farleaf_wire::{FRAME_SIZE_BYTES_MAX, Service};
+use farleaf_net::request::{FRAME_SIZE_BYTES_MAX, Service};
 
 use super::message::{CoordinatorFailure, CoordinatorReply, CoordinatorRequest, decode, encode};
 use crate::coordinator::{Coordinator, CoordinatorError, Event, KeepAlive, TransactionOutcome};

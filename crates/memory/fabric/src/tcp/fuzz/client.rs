@@ -16,9 +16,9 @@ use crate::tcp::connection::TcpConnection;
 use crate::tcp::execute::execute_frame;
 use crate::tcp::frame::{FrameRequest, encode_batch, encode_window, frame_size_bytes};
 use crate::tcp::gate::{ClientState, Grant};
-use crate::tcp::secret::Rights;
-use crate::tcp::stream::Stream;
 use crate::tcp::{TcpEndpoint, TcpExecute};
+use farleaf_net::secret::Rights;
+use farleaf_net::stream::Stream;
 
 const REGION_SIZE_WORDS: u64 = 1024;
 const WINDOW_SIZE_WORDS: usize = 64;

@@ -16,9 +16,9 @@ use crate::tcp::greeting::{
     ControlReply, ControlRequest, FRAME_SIZE_BYTES, JoinRequest, Joined, MemberReply, Purpose,
     Ticket,
 };
-use crate::tcp::pass::Pass;
-use crate::tcp::secret::{Proof, Rights};
 use crate::verbs::{NodeQueue, QueueParameters};
+use farleaf_net::secret::Pass;
+use farleaf_net::secret::{Proof, Rights};
 
 const REGION_SIZE_WORDS: usize = 2048;
 

@@ -23,10 +23,10 @@ use crate::tcp::gate::Grant;
 use crate::tcp::greeting::{
     ControlReply, ControlRequest, FRAME_SIZE_BYTES, Frame, JoinRequest, Purpose,
 };
-use crate::tcp::pass::Pass;
-use crate::tcp::secret::{Proof, Rights, Secret, Side};
 use crate::tcp::service::TcpService;
 use crate::tcp::{TcpClient, TcpConnectOptions, TcpEndpoint, TcpListenOptions, TcpListener};
+use farleaf_net::secret::Pass;
+use farleaf_net::secret::{Proof, Rights, Secret, Side};
 
 /// Index from which on clients may change words.
 const OPEN_FROM: u64 = 64 * 1024;

@@ -5,7 +5,8 @@ use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 use std::time::{Duration, Instant};
 
 use farleaf_fabric::ControlError;
-use farleaf_fabric::tcp::{Rights, Secret, TcpClient, TcpConnectOptions};
+use farleaf_fabric::tcp::{TcpClient, TcpConnectOptions};
+use farleaf_net::secret::{Rights, Secret};
 use rustix::net::sockopt::set_socket_linger;
 
 use super::Honest;

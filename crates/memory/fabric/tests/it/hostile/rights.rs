@@ -1,8 +1,8 @@
 //! Verbs and requests beyond a session's rights.
 
 use farleaf_base::{Incarnation, OwnerWord, SessionId};
-use farleaf_fabric::tcp::Rights;
 use farleaf_fabric::{Batch, BatchErrorKind, Control, ControlError, SessionLife};
+use farleaf_net::secret::Rights;
 
 use super::raw::{
     ADMIN, DONE, FORBIDDEN, MAGIC, OUT_OF_REGION, READ, Raw, compare_swap, fetch_add, frame,
