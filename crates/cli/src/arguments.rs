@@ -1,6 +1,7 @@
 //! Options that several commands share.
 
 use std::env::VarError;
+use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Once;
@@ -8,8 +9,9 @@ use std::{fmt, fs};
 
 use anyhow::{Context, anyhow};
 use clap::Args;
-use farleaf::{Rights, Secret, VerbsOptions};
+use farleaf::{CertificateFiles, Rights, Secret, TlsClient, TlsServer, VerbsOptions};
 
+use crate::failure::BadArgument;
 use crate::output::OutputFormat;
 
 /// The commit that this program is built from, or "unknown".
@@ -57,8 +59,8 @@ pub(crate) struct PoolArguments {
     )]
     pub(crate) secret_file: Option<PathBuf>,
 
-    /// File with the CA certificates (PEM) that the server's certificate must lead to. Turns
-    /// encryption on
+    /// File with the CA certificates (PEM) that servers' certificates must lead to. Turns the
+    /// encryption of connections to them on
     #[arg(
         long,
         global = true,
@@ -67,6 +69,27 @@ pub(crate) struct PoolArguments {
         env = "FARLEAF_TLS_CA"
     )]
     pub(crate) tls_ca: Option<PathBuf>,
+
+    /// File with this process's certificate chain (PEM). Turns the encryption of a server on;
+    /// clients need one only for servers with --tls-verify-clients
+    #[arg(
+        long,
+        global = true,
+        display_order = 900,
+        value_name = "FILE",
+        env = "FARLEAF_TLS_CERT"
+    )]
+    pub(crate) tls_cert: Option<PathBuf>,
+
+    /// File with the private key of the certificate (PEM)
+    #[arg(
+        long,
+        global = true,
+        display_order = 900,
+        value_name = "FILE",
+        env = "FARLEAF_TLS_KEY"
+    )]
+    pub(crate) tls_key: Option<PathBuf>,
 
     /// Rights to ask for: `read`, `write` or `admin` [default: all that the secret grants]
     #[arg(long, global = true, display_order = 900)]
@@ -147,6 +170,18 @@ impl From<&RdmaArguments> for VerbsOptions {
     }
 }
 
+/// How a server that listens on the network protects its connections.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct ListenSecurity {
+    /// Accept only clients with a certificate that leads to --tls-ca
+    #[arg(long)]
+    pub(crate) tls_verify_clients: bool,
+
+    /// Listen on an address that other hosts can reach without encryption
+    #[arg(long)]
+    pub(crate) insecure: bool,
+}
+
 /// Environment variable with the secret itself. It is never an argument, because other users can
 /// read the arguments of a process.
 const SECRET_VARIABLE: &str = "FARLEAF_SECRET";
@@ -155,6 +190,69 @@ impl PoolArguments {
     /// Returns the addresses of the named pools, in order.
     pub(crate) fn addresses(&self) -> Vec<&str> {
         self.pool.split(',').collect()
+    }
+
+    /// Returns the files of this process's certificate, if they are given.
+    fn certificate(&self) -> Result<Option<CertificateFiles<'_>>, BadArgument> {
+        match (&self.tls_cert, &self.tls_key) {
+            (Some(certificate), Some(key)) => Ok(Some(CertificateFiles { certificate, key })),
+            (None, None) => Ok(None),
+            (Some(_), None) => Err(BadArgument(
+                "--tls-cert needs the private key of the certificate; set --tls-key".to_owned(),
+            )),
+            (None, Some(_)) => Err(BadArgument(
+                "--tls-key is the key of a certificate; set --tls-cert".to_owned(),
+            )),
+        }
+    }
+
+    /// Returns the encryption of connections that this process opens, if `--tls-ca` is given.
+    pub(crate) fn tls_client(&self) -> anyhow::Result<Option<TlsClient>> {
+        let certificate = self.certificate()?;
+        let Some(authorities) = &self.tls_ca else {
+            return Ok(None);
+        };
+        Ok(Some(TlsClient::from_files(authorities, certificate)?))
+    }
+
+    /// Returns the encryption of connections that this process accepts, if `--tls-cert` is given.
+    pub(crate) fn tls_server(
+        &self,
+        listening: ListenSecurity,
+        address: SocketAddr,
+    ) -> anyhow::Result<Option<TlsServer>> {
+        let authorities = self
+            .tls_ca
+            .as_deref()
+            .filter(|_| listening.tls_verify_clients);
+        if let Some(files) = self.certificate()? {
+            if listening.tls_verify_clients && authorities.is_none() {
+                let message = "--tls-verify-clients needs the authorities that clients' \
+                               certificates must lead to; set --tls-ca";
+                return Err(BadArgument(message.to_owned()).into());
+            }
+            return Ok(Some(TlsServer::from_files(files, authorities)?));
+        }
+        if listening.tls_verify_clients {
+            let message = "--tls-verify-clients needs encryption; set --tls-cert and --tls-key";
+            return Err(BadArgument(message.to_owned()).into());
+        }
+        if !address.ip().is_loopback() {
+            if !listening.insecure {
+                return Err(BadArgument(format!(
+                    "--listen: other hosts can reach {address}, and without TLS all keys and \
+                     values cross the network unencrypted; set --tls-cert and --tls-key (`farleaf \
+                     tls init DIR` creates certificates for tests), or --insecure"
+                ))
+                .into());
+            }
+            tracing::warn!(
+                %address,
+                "keys and values cross the network unencrypted (--insecure); set --tls-cert and \
+                 --tls-key"
+            );
+        }
+        Ok(None)
     }
 
     /// Returns the secret from the file or the environment variable, if there is one.

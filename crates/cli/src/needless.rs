@@ -18,6 +18,25 @@ pub(crate) fn refuse(matches: &ArgMatches) -> Result<(), String> {
     refuse_options_of_other_kinds(matches)
 }
 
+/// Rejects the options of TLS for commands that use no connection over the network.
+fn refuse_needless_tls(matches: &ArgMatches, has_no_peer: bool) -> Result<(), String> {
+    let of_serve = matches.subcommand_matches("serve");
+    let is_local =
+        of_serve.is_some_and(|serve| !serve.contains_id("listen") && !serve.contains_id("node"));
+    let of_region = matches.subcommand_matches("region");
+    let reads_files = of_region.is_some_and(|it| it.subcommand_name() != Some("serve"));
+    for name in ["tls_ca", "tls_cert", "tls_key"] {
+        let is_given = matches.value_source(name) == Some(ValueSource::CommandLine);
+        if is_given && (has_no_peer || is_local || reads_files) {
+            return Err(format!(
+                "--{} cannot be used here: this command uses no connection over the network",
+                name.replace('_', "-")
+            ));
+        }
+    }
+    Ok(())
+}
+
 /// Rejects a pool address for `serve`, `bench`, `sim` and `figures`, which create their own pools.
 /// An address in the environment is meant for other commands and is ignored.
 fn refuse_needless_pool(matches: &ArgMatches) -> Result<(), String> {
@@ -25,7 +44,7 @@ fn refuse_needless_pool(matches: &ArgMatches) -> Result<(), String> {
     let command = matches.subcommand_name();
     let makes_own = matches!(command, Some("bench" | "sim" | "figures"));
     let is_of_cluster = matches!(command, Some("region" | "cluster"));
-    let is_of_program = matches!(command, Some("completions" | "man"));
+    let is_of_program = matches!(command, Some("completions" | "man" | "tls"));
     let is_for_owner = matches!(command, Some("serve" | "secret"));
     if is_given("rights") && (makes_own || is_of_cluster || is_of_program || is_for_owner) {
         return Err(
@@ -34,15 +53,9 @@ fn refuse_needless_pool(matches: &ArgMatches) -> Result<(), String> {
     }
     let of_serve = matches.subcommand_matches("serve");
     let is_node = of_serve.is_some_and(|serve| serve.contains_id("node"));
-    let opens_none =
-        makes_own || is_of_cluster || is_of_program || command == Some("serve") && !is_node;
-    if is_given("tls_ca") && opens_none {
-        return Err(
-            "--tls-ca cannot be used here: it is for commands that connect to a pool".to_owned(),
-        );
-    }
     let of_bench = matches.subcommand_matches("bench");
     let fills_cluster = is_given("cluster") && of_bench.and_then(command::bench::of_ycsb).is_some();
+    refuse_needless_tls(matches, makes_own && !fills_cluster || is_of_program)?;
     if is_given("secret_file") && makes_own && !fills_cluster {
         return Err(
             "--secret-file cannot be used here: this command creates its own pool".to_owned(),
@@ -87,7 +100,7 @@ fn refuse_needless_pool(matches: &ArgMatches) -> Result<(), String> {
         Some("bench") => "`bench` creates its own pool; choose its fabric with --fabric",
         Some("sim") => "`sim` simulates its own pool",
         Some("figures") => "`figures` creates everything that it measures or simulates",
-        Some("completions" | "man") => "this command does not use a pool",
+        Some("completions" | "man" | "tls") => "this command does not use a pool",
         _ => return Ok(()),
     };
     if is_given("pool") {

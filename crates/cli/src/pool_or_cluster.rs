@@ -85,11 +85,12 @@ fn leaf(matches: &ArgMatches) -> (&str, &ArgMatches) {
 }
 
 fn refuse_options_of_pools(matches: &ArgMatches, leaf: &ArgMatches) -> Result<(), String> {
-    if let Some(option) = first_given(matches, &["rights", "tls_ca"]) {
-        return Err(format!(
-            "--{option} cannot be used with a cluster: its servers authenticate clients by the \
+    if first_given(matches, &["rights"]).is_some() {
+        return Err(
+            "--rights cannot be used with a cluster: its servers authenticate clients by the \
              secret (--secret-file) and grant full access; leave it out"
-        ));
+                .to_owned(),
+        );
     }
     let option = first_given(leaf, &POOL_TABLE_OPTIONS);
     if let Some(option) = option.or_else(|| first_given(leaf, &["part"])) {

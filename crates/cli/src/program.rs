@@ -10,7 +10,7 @@ use tracing::Level;
 use crate::arguments::{GLOBAL_OPTIONS, PoolArguments};
 use crate::command::{
     bench, cluster, del, dump, figures, get, load, manual, nodes, put, region, scan, secret, serve,
-    sim, stats, table,
+    sim, stats, table, tls,
 };
 use crate::failure::Ending;
 use crate::{needless, pool_or_cluster};
@@ -67,6 +67,9 @@ pub(crate) enum Command {
     Cluster(cluster::ClusterArguments),
     /// Create secrets, and derive keys with fewer rights from them
     Secret(secret::SecretArguments),
+
+    /// Create certificates for encrypted connections of a test cluster
+    Tls(tls::TlsArguments),
     /// Run benchmarks in a pool or on servers of their own
     Bench(Box<bench::BenchArguments>),
     /// Run randomized failure simulations and check the results
@@ -99,6 +102,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Ending> {
         Command::Region(region) => region::run(pool, region),
         Command::Cluster(cluster) => cluster::run(pool, cluster),
         Command::Secret(secret) => secret::run(pool, secret),
+        Command::Tls(tls) => tls::run(tls),
         Command::Bench(bench) => bench::run(pool, bench),
         Command::Sim(sim) => sim::run(sim),
         Command::Figures(figures) => figures::run(figures),

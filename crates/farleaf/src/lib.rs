@@ -81,7 +81,7 @@ pub use farleaf_index::xstore::ModelCache;
 pub use farleaf_index::xstore::layer::UnknownModelCache;
 pub use farleaf_key as key;
 pub use farleaf_net::secret::{Rights, Secret, SecretError};
-pub use farleaf_net::tls::{TlsClient, TlsError};
+pub use farleaf_net::tls::{CertificateFiles, TlsClient, TlsError, TlsServer};
 
 /// Smallest metadata budget of a session, in bytes.
 pub const METADATA_BUDGET_BYTES_MIN: u64 = farleaf_index::partial::Budget::BYTES_MIN;

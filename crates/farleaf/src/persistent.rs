@@ -94,6 +94,7 @@ pub fn open_coordinator(
         CoordinatorAddress::Served(place) => {
             let connecting = ConnectOptions {
                 secret: options.secret.clone(),
+                tls: options.tls.clone(),
                 connect_timeout: options.connect_timeout,
                 answer_timeout: options.answer_timeout,
                 ..ConnectOptions::default()

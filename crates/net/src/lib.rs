@@ -37,6 +37,7 @@
 //! |---|---|
 //! | [`secret`] | secrets, rights, proofs, key agreement |
 //! | [`tls`] | encryption of a connection |
+//! | `authority` | certificates for tests and test clusters (feature `authority`) |
 //! | [`stream`] | a socket that never blocks, with its buffers |
 //! | [`permit`], [`warnings`] | limits of connections, and of warnings that strangers cause |
 //! | [`runtime`] | the user's directory for sockets and secrets on this host |
@@ -44,6 +45,8 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "authority")]
+pub mod authority;
 pub mod permit;
 pub mod request;
 pub mod runtime;

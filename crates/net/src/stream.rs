@@ -43,6 +43,15 @@ impl Stream {
         self.tls.is_some()
     }
 
+    /// Returns the [binding](TlsLayer::binding) of an encrypted stream, and nothing otherwise.
+    ///
+    /// # Errors
+    /// The TLS handshake is not complete.
+    pub fn binding(&self) -> io::Result<Vec<u8>> {
+        let binding = self.tls.as_ref().map(|tls| tls.binding()).transpose()?;
+        Ok(binding.map_or_else(Vec::new, |it| it.to_vec()))
+    }
+
     /// Returns true if accepted data still waits to be sent.
     #[inline]
     pub fn wants_to_send(&self) -> bool {

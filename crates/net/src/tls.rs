@@ -1,4 +1,5 @@
-//! TLS: encrypts everything on a connection; the node has a certificate.
+//! TLS 1.3: encrypts everything on a connection. The side that listens has a certificate; the side
+//! that connects may have one.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -7,19 +8,38 @@ use std::sync::Arc;
 
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::server::WebPkiClientVerifier;
 use rustls::{ClientConfig, ClientConnection, Connection, RootCertStore, ServerConfig};
 use thiserror::Error;
 
 /// Maximum number of plain bytes that wait to be encrypted and sent.
 const BUFFER_SIZE_BYTES: usize = 256 << 10;
 
-/// Certificate and key of a node.
+/// Size of a [`binding`](TlsLayer::binding) in bytes.
+pub const BINDING_SIZE_BYTES: usize = 32;
+/// Label of bindings (RFC 5705).
+const BINDING_LABEL: &[u8] = b"EXPORTER-farleaf greeting";
+
+/// PEM files of a certificate, with the chain to its authority, and its private key.
+#[derive(Clone, Copy, Debug)]
+pub struct CertificateFiles<'p> {
+    /// Path of the certificate chain.
+    pub certificate: &'p Path,
+    /// Path of the key.
+    pub key: &'p Path,
+}
+
+/// Certificate and key of a process that listens, and which clients it accepts.
 #[derive(Clone, Debug)]
 pub struct TlsServer(Arc<ServerConfig>);
 
-/// Certificate authorities that a client trusts.
+/// Certificate authorities that a client trusts, and its own certificate, if it has one.
 #[derive(Clone, Debug)]
-pub struct TlsClient(Arc<ClientConfig>);
+pub struct TlsClient {
+    config: Arc<ClientConfig>,
+    /// Name that the server's certificate must have, instead of the host in its address.
+    name: Option<Arc<str>>,
+}
 
 /// Reason why files cannot be used for TLS.
 #[derive(Debug, Error)]
@@ -60,54 +80,119 @@ fn certificates(what: &'static str, path: &Path) -> Result<Vec<CertificateDer<'s
     Ok(all)
 }
 
+impl CertificateFiles<'_> {
+    fn read(self) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), TlsError> {
+        let chain = certificates("a certificate", self.certificate)?;
+        let key = PrivateKeyDer::from_pem_file(self.key).map_err(|error| TlsError::File {
+            what: "a private key",
+            path: self.key.to_owned(),
+            why: error.to_string(),
+        })?;
+        Ok((chain, key))
+    }
+}
+
+fn authorities(path: &Path) -> Result<RootCertStore, TlsError> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates("a CA certificate", path)? {
+        roots
+            .add(certificate)
+            .map_err(|source| TlsError::Unusable {
+                path: path.to_owned(),
+                source,
+            })?;
+    }
+    Ok(roots)
+}
+
 impl TlsServer {
-    /// Reads PEM files: the certificate, with the chain to its authority, and its key.
+    /// Reads PEM files. With `client_authorities`, a client must have a certificate that leads to
+    /// one of the authorities in that file.
     ///
     /// # Errors
     /// The files cannot be read, or do not match.
-    pub fn from_files(certificate: &Path, key: &Path) -> Result<Self, TlsError> {
-        let chain = certificates("a certificate", certificate)?;
-        let key = PrivateKeyDer::from_pem_file(key).map_err(|error| TlsError::File {
-            what: "a private key",
-            path: key.to_owned(),
-            why: error.to_string(),
-        })?;
+    pub fn from_files(
+        files: CertificateFiles<'_>,
+        client_authorities: Option<&Path>,
+    ) -> Result<Self, TlsError> {
+        let (chain, key) = files.read()?;
         let unusable = |source| TlsError::Unusable {
-            path: certificate.to_owned(),
+            path: files.certificate.to_owned(),
             source,
         };
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let builder = ServerConfig::builder_with_provider(provider);
+        let builder = ServerConfig::builder_with_provider(Arc::clone(&provider));
         let builder = builder
-            .with_protocol_versions(rustls::DEFAULT_VERSIONS)
+            .with_protocol_versions(&[&rustls::version::TLS13])
             .map_err(unusable)?;
-        let config = builder.with_no_client_auth().with_single_cert(chain, key);
-        Ok(Self(Arc::new(config.map_err(unusable)?)))
+        let builder = match client_authorities {
+            None => builder.with_no_client_auth(),
+            Some(path) => {
+                let roots = Arc::new(authorities(path)?);
+                let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider).build();
+                let verifier = verifier.map_err(|error| TlsError::File {
+                    what: "CA certificates of clients",
+                    path: path.to_owned(),
+                    why: error.to_string(),
+                })?;
+                builder.with_client_cert_verifier(verifier)
+            }
+        };
+        let config = builder.with_single_cert(chain, key).map_err(unusable)?;
+        Ok(Self(Arc::new(config)))
     }
 }
 
 impl TlsClient {
-    /// Reads a PEM file of authorities' certificates.
+    /// Reads a PEM file of authorities' certificates, and the client's own certificate, if servers
+    /// require one.
     ///
     /// # Errors
-    /// The file cannot be read, or contains no usable certificate.
-    pub fn from_file(authorities: &Path) -> Result<Self, TlsError> {
-        let unusable = |source| TlsError::Unusable {
-            path: authorities.to_owned(),
+    /// A file cannot be read, or contains no usable certificate or key.
+    pub fn from_files(
+        authorities_path: &Path,
+        own: Option<CertificateFiles<'_>>,
+    ) -> Result<Self, TlsError> {
+        let unusable = |path: &Path, source| TlsError::Unusable {
+            path: path.to_owned(),
             source,
         };
-        let mut roots = RootCertStore::empty();
-        for certificate in certificates("a CA certificate", authorities)? {
-            roots.add(certificate).map_err(unusable)?;
-        }
+        let roots = authorities(authorities_path)?;
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder = ClientConfig::builder_with_provider(provider);
         let builder = builder
-            .with_protocol_versions(rustls::DEFAULT_VERSIONS)
-            .map_err(unusable)?;
-        let config = builder.with_root_certificates(roots).with_no_client_auth();
-        Ok(Self(Arc::new(config)))
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .map_err(|source| unusable(authorities_path, source))?;
+        let builder = builder.with_root_certificates(roots);
+        let config = match own {
+            None => builder.with_no_client_auth(),
+            Some(files) => {
+                let (chain, key) = files.read()?;
+                let config = builder.with_client_auth_cert(chain, key);
+                config.map_err(|source| unusable(files.certificate, source))?
+            }
+        };
+        Ok(Self {
+            config: Arc::new(config),
+            name: None,
+        })
     }
+
+    /// Returns this client for a server whose certificate must have this name, a host name or an IP
+    /// address, whatever the address that is connected to.
+    #[must_use]
+    pub fn named(&self, host: &str) -> Self {
+        Self {
+            config: Arc::clone(&self.config),
+            name: Some(host.into()),
+        }
+    }
+}
+
+/// Returns the host in an address of the form `HOST:PORT`, for the name in a certificate.
+pub fn host_of(address: &str) -> &str {
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    host.trim_start_matches('[').trim_end_matches(']')
 }
 
 /// Encryption of one connection.
@@ -128,8 +213,9 @@ impl TlsLayer {
     /// address.
     pub fn of_client(client: &TlsClient, host: &str) -> io::Result<Self> {
         let invalid = |error| io::Error::new(io::ErrorKind::InvalidInput, error);
+        let host = client.name.as_deref().unwrap_or(host);
         let name = ServerName::try_from(host.to_owned()).map_err(invalid)?;
-        let connection = ClientConnection::new(Arc::clone(&client.0), name);
+        let connection = ClientConnection::new(Arc::clone(&client.config), name);
         Ok(Self::new(connection.map_err(io::Error::other)?.into()))
     }
 
@@ -146,30 +232,65 @@ impl TlsLayer {
     /// Receives as the stream's `receive` does. It leaves no data behind that the socket does not
     /// report, unless `to` is filled.
     pub fn receive(&mut self, socket: &TcpStream, to: &mut [u8]) -> io::Result<usize> {
-        let mut socket = socket;
         loop {
-            match self.0.reader().read(to) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                // The peer ended without closing TLS: the data may have been truncated.
-                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(0),
-                outcome => return outcome,
+            if let Some(count) = self.receive_once(socket, to)? {
+                return Ok(count);
             }
-            match self.0.read_tls(&mut socket) {
-                Ok(0) => return Ok(0),
-                Ok(_) => {}
-                Err(error) => {
-                    if error.kind() == io::ErrorKind::WouldBlock {
-                        self.flush(socket)?;
-                    }
-                    return Err(error);
-                }
-            }
-            let processed = self.0.process_new_packets();
-            // Send the alert that tells the peer what is wrong; the peer need not receive it.
-            let flushed = self.flush(socket);
-            processed.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
-            flushed?;
         }
+    }
+
+    /// Receives with at most one read of the socket; `None` if that did not complete a record.
+    pub(crate) fn receive_once(
+        &mut self,
+        socket: &TcpStream,
+        to: &mut [u8],
+    ) -> io::Result<Option<usize>> {
+        let mut from = socket;
+        match self.0.reader().read(to) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            // The peer ended without closing TLS: the data may have been truncated.
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(Some(0)),
+            outcome => return outcome.map(Some),
+        }
+        match self.0.read_tls(&mut from) {
+            Ok(0) => return Ok(Some(0)),
+            Ok(_) => {}
+            Err(error) => {
+                if error.kind() == io::ErrorKind::WouldBlock {
+                    self.flush(socket)?;
+                }
+                return Err(error);
+            }
+        }
+        let processed = self.0.process_new_packets();
+        // Send the alert that tells the peer what is wrong; the peer need not receive it.
+        let flushed = self.flush(socket);
+        processed.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+        flushed?;
+        Ok(None)
+    }
+
+    /// Returns bytes that only the two ends of this connection can compute. Proofs cover them, so
+    /// that a third party that relays a greeting to another connection gains nothing.
+    ///
+    /// # Errors
+    /// The TLS handshake is not complete.
+    pub fn binding(&self) -> io::Result<[u8; BINDING_SIZE_BYTES]> {
+        let exported = self
+            .0
+            .export_keying_material([0; BINDING_SIZE_BYTES], BINDING_LABEL, None);
+        exported.map_err(io::Error::other)
+    }
+
+    /// Takes parts to be sent, as many as the buffer has space for, and sends none.
+    pub(crate) fn accept(&mut self, parts: &[io::IoSlice<'_>]) -> io::Result<usize> {
+        self.0.writer().write_vectored(parts)
+    }
+
+    /// Sends what one write to the socket takes.
+    pub(crate) fn flush_once(&mut self, socket: &TcpStream) -> io::Result<()> {
+        let mut to = socket;
+        self.0.write_tls(&mut to).map(drop)
     }
 
     /// Sends as the stream's `send` does; accepted data may still wait to be sent.

@@ -33,6 +33,7 @@ pub(super) fn not_opened(option: &str, error: OpenError) -> anyhow::Error {
 fn client_options(pool: &PoolArguments) -> anyhow::Result<ClientOptions> {
     Ok(ClientOptions {
         secret: pool.secret()?,
+        tls: pool.tls_client()?,
         ..ClientOptions::default()
     })
 }

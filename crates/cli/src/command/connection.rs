@@ -1,6 +1,6 @@
 //! Opens pools and tables for commands.
 
-use farleaf::{ConnectOptions, OperationKind, PartitionedPool, Pool, TlsClient};
+use farleaf::{ConnectOptions, OperationKind, PartitionedPool, Pool};
 
 use super::cluster_client::open_cluster;
 use super::target::{AnyTable, Sessions};
@@ -56,11 +56,10 @@ fn check_address(pool: &PoolArguments, address: &str) -> anyhow::Result<()> {
 
 /// Returns the options for connections to nodes on the network.
 pub(super) fn connect_options(pool: &PoolArguments) -> anyhow::Result<ConnectOptions> {
-    let tls = pool.tls_ca.as_deref().map(TlsClient::from_file);
     Ok(ConnectOptions {
         secret: pool.secret()?,
         rights: pool.rights,
-        tls: tls.transpose()?,
+        tls: pool.tls_client()?,
         verbs: (&pool.rdma).into(),
         ..ConnectOptions::default()
     })

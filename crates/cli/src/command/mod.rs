@@ -40,3 +40,4 @@ mod table_cluster;
 mod table_handle;
 mod table_list;
 mod target;
+pub(crate) mod tls;

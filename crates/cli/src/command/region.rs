@@ -14,7 +14,7 @@ use farleaf_cluster::lease::LeaseTerms;
 use farleaf_cluster::record::NUMBER_END;
 use farleaf_lsm::follow::IndexKind;
 use farleaf_lsm::memtable::Memtable;
-use farleaf_server::{PreparedServer, RegionServer, ServerError, ServerOptions};
+use farleaf_server::{PreparedServer, RegionServer, ServerError, ServerOptions, ServerTls};
 
 use super::cluster_client::parse_address;
 use super::region_compare::{self, CompareArguments};
@@ -22,7 +22,7 @@ use super::region_coordinator::{
     CoordinatorReply, Elsewhere, OPTION, Own, check_init, no_cluster, refuse_empty,
 };
 use super::serve::{allow_descriptors, parse_listen};
-use crate::arguments::{PoolArguments, secret_of};
+use crate::arguments::{ListenSecurity, PoolArguments, secret_of};
 use crate::failure::{BadArgument, Ending};
 use crate::output::print;
 use crate::signals;
@@ -73,6 +73,9 @@ struct ServeArguments {
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7480")]
     #[arg(value_parser = parse_listen, allow_negative_numbers = true)]
     listen: SocketAddr,
+
+    #[command(flatten)]
+    security: ListenSecurity,
 
     /// Address under which others reach this server, HOST:PORT [default: the listening address]
     #[arg(long, value_name = "ADDRESS", value_parser = parse_advertised)]
@@ -341,6 +344,7 @@ impl ServeArguments {
         options.secret = pool.secret()?;
         let server_secret = self.server_secret_file.as_deref().map(secret_of);
         options.server_secret = server_secret.transpose()?;
+        options.tls = self.tls(pool)?;
         options.connection_count_max = self.connections as usize;
         options.terms = lease_terms(self.lease);
         options.is_candidate = !self.no_master;
@@ -357,6 +361,27 @@ impl ServeArguments {
         options.link_patience = Duration::from_secs(self.link_patience.into());
         allow_descriptors(u64::from(self.connections));
         Ok(options)
+    }
+
+    /// Returns the encryption of the server's connections.
+    fn tls(&self, pool: &PoolArguments) -> anyhow::Result<Option<ServerTls>> {
+        let own = pool.tls_server(self.security, self.listen)?;
+        match (own, pool.tls_client()?) {
+            (None, None) => Ok(None),
+            (Some(own), Some(others)) => Ok(Some(ServerTls { own, others })),
+            (Some(_), None) => Err(BadArgument(
+                "--tls-cert: a region server connects to others, too; set --tls-ca to the \
+                 authorities of their certificates"
+                    .to_owned(),
+            )
+            .into()),
+            (None, Some(_)) => Err(BadArgument(
+                "--tls-ca: a region server with encryption needs a certificate, too; set \
+                 --tls-cert and --tls-key"
+                    .to_owned(),
+            )
+            .into()),
+        }
     }
 
     /// Starts the server. Returns `None` if it was stopped before its coordinator was available.
@@ -384,6 +409,7 @@ impl ServeArguments {
             address: address.clone(),
             options: ClientOptions {
                 secret: options.secret.clone(),
+                tls: options.tls.as_ref().map(|it| it.others.clone()),
                 ..ClientOptions::default()
             },
         };

@@ -1,17 +1,16 @@
 //! `farleaf serve`: runs a memory node for processes of this host and of others.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context;
 use clap::{ArgGroup, Args};
 use farleaf::{PageKind, Pool, Rights, Secret, call_options, retrain_policy};
 use farleaf_node::{
-    NodeError, NodeOptions, RetrainPolicy, ShmNode, TcpListenError, TcpListenOptions, TlsServer,
+    NodeError, NodeOptions, RetrainPolicy, ShmNode, TcpListenError, TcpListenOptions,
 };
 
-use crate::arguments::PoolArguments;
+use crate::arguments::{ListenSecurity, PoolArguments};
 use crate::command::serve_node;
 use crate::failure::{BadArgument, Ending};
 use crate::output::print;
@@ -119,13 +118,8 @@ pub(crate) struct ServeArguments {
     #[arg(value_parser = clap::value_parser!(u32).range(1..=256))]
     nic_threads: Option<u32>,
 
-    /// File with the server's certificate chain (PEM). Turns encryption on
-    #[arg(long, value_name = "FILE", requires = "network", requires = "tls_key")]
-    tls_cert: Option<PathBuf>,
-
-    /// File with the private key of the certificate (PEM)
-    #[arg(long, value_name = "FILE", requires = "tls_cert")]
-    tls_key: Option<PathBuf>,
+    #[command(flatten)]
+    security: ListenSecurity,
 }
 
 /// Parses IP:PORT, or PORT on the loopback interface.
@@ -162,7 +156,7 @@ pub(crate) fn run(pool: &PoolArguments, arguments: &ServeArguments) -> anyhow::R
         ShmNode::start(name, size_bytes, options)
     };
     let mut node = node.map_err(|error| refused(&arguments.name, error))?;
-    let network = listen(secret, arguments, &mut node)?;
+    let network = listen(pool, secret, arguments, &mut node)?;
     warn_of_ordinary_pages(node.page_kind(), node.size_bytes());
     let stop = node.stop_signal();
     signals::stop_on(signals, move || stop.stop())?;
@@ -223,6 +217,7 @@ impl ServeArguments {
     /// Returns the options for listening on an address.
     pub(super) fn listen_at(
         &self,
+        pool: &PoolArguments,
         address: SocketAddr,
         secret: Option<Secret>,
     ) -> anyhow::Result<TcpListenOptions> {
@@ -234,9 +229,7 @@ impl ServeArguments {
             let reason = "a node needs the pool's secret itself, not a key derived from it";
             return Err(BadArgument(reason.to_owned()).into());
         }
-        if let (Some(certificate), Some(key)) = (&self.tls_cert, &self.tls_key) {
-            options.tls = Some(TlsServer::from_files(certificate, key)?);
-        }
+        options.tls = pool.tls_server(self.security, address)?;
         options.connection_count_max = self.connections as usize;
         options.silence_max = Duration::from_secs(self.silence.into());
         options.session_count_max = self.sessions_per_client as usize;
@@ -270,6 +263,7 @@ fn from_elsewhere(at: SocketAddr) -> String {
 
 /// Listens on the network, if an address is given.
 fn listen(
+    pool: &PoolArguments,
     secret: Option<Secret>,
     arguments: &ServeArguments,
     node: &mut ShmNode,
@@ -277,7 +271,7 @@ fn listen(
     let Some(address) = arguments.listen else {
         return Ok(None);
     };
-    let options = arguments.listen_at(address, secret)?;
+    let options = arguments.listen_at(pool, address, secret)?;
     let listened = node.listen(&options);
     listened
         .map(Some)

@@ -20,6 +20,7 @@ use farleaf_bench::quantity::size;
 
 /// Arguments that every node of a pool starts with.
 struct Start<'a> {
+    pool: &'a PoolArguments,
     file: PoolFile,
     /// Position of the node in the file.
     number: usize,
@@ -44,6 +45,7 @@ pub(super) fn run(
     connect.answer_time_max = file.lost_after;
     let verbs = arguments.verbs.then(|| connect.verbs.clone());
     let start = Start {
+        pool,
         file,
         number,
         arguments,
@@ -72,7 +74,7 @@ impl Start<'_> {
         let node = ShmNode::start_main_node(name, entry.size_bytes, own, options);
         let mut node = node.map_err(|error| self.refused(entry, error))?;
         let secret = self.connect.secret.clone();
-        let listen = self.arguments.listen_at(entry.listen, secret)?;
+        let listen = self.arguments.listen_at(self.pool, entry.listen, secret)?;
         node.listen(&listen)
             .map_err(|error| self.refused(entry, error))?;
         warn_of_ordinary_pages(node.page_kind(), node.size_bytes());
@@ -113,7 +115,7 @@ impl Start<'_> {
         let options = DataNodeOptions {
             name: format!("{}-{}", self.file.name, self.number),
             size_bytes: entry.size_bytes,
-            listen: self.arguments.listen_at(entry.listen, secret)?,
+            listen: self.arguments.listen_at(self.pool, entry.listen, secret)?,
             address: entry.address.clone(),
             wanted: NodeId(u8::try_from(self.number).unwrap_or(0)),
             main_node_address: self.file.nodes[0].address.clone(),

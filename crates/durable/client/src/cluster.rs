@@ -14,6 +14,7 @@ use farleaf_cluster::record::{TABLE_PREFIX, TableRecord, table_key};
 use farleaf_cluster::view::View;
 use farleaf_net::request::NetError;
 use farleaf_net::secret::Secret;
+use farleaf_net::tls::TlsClient;
 
 use crate::connections::{Connections, PooledConnection};
 use crate::error::ClientError;
@@ -26,6 +27,9 @@ pub struct ClientOptions {
     /// Secret of the cluster. Without one, the client uses the secret that a server on this host
     /// has stored for its user's programs.
     pub secret: Option<Secret>,
+    /// Authorities that the certificates of servers and coordinator must lead to; if given, all
+    /// connections are encrypted.
+    pub tls: Option<TlsClient>,
     /// Longest time for which an operation is retried while its region has no primary.
     pub patience: Duration,
     /// Timeout for connecting to a server.
@@ -40,6 +44,7 @@ impl Default for ClientOptions {
     fn default() -> Self {
         Self {
             secret: None,
+            tls: None,
             patience: Duration::from_secs(30),
             connect_timeout: Duration::from_secs(2),
             answer_timeout: Duration::from_secs(10),
@@ -120,7 +125,7 @@ impl Cluster {
     /// Creates a client of this coordinator's cluster. Sends nothing yet.
     pub fn new(coordinator: SharedCoordinator, options: ClientOptions) -> Self {
         let secret = options.secret.clone();
-        let connections = Connections::new(secret, options.connect_timeout, options.answer_timeout);
+        let connections = Connections::new(secret, &options);
         let coordinator = Bound::to_first_seen(coordinator);
         Self {
             shared: Arc::new(ClusterShared {

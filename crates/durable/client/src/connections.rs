@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 use farleaf_net::request::{ClusterTag, ConnectOptions, Connection, Membership, NetError};
 use farleaf_net::secret::Secret;
 
+use crate::cluster::ClientOptions;
+
 /// Largest number of idle connections per server.
 const IDLE_COUNT_MAX: usize = 64;
 
@@ -30,16 +32,14 @@ pub(crate) struct Connections {
 }
 
 impl Connections {
-    pub(crate) fn new(
-        secret: Option<Secret>,
-        connect_timeout: Duration,
-        answer_timeout: Duration,
-    ) -> Self {
+    /// Creates the pool of a client with these options, which proves this secret.
+    pub(crate) fn new(secret: Option<Secret>, client: &ClientOptions) -> Self {
         let options = ConnectOptions {
             secret,
+            tls: client.tls.clone(),
             membership: Membership::default(),
-            connect_timeout,
-            answer_timeout,
+            connect_timeout: client.connect_timeout,
+            answer_timeout: client.answer_timeout,
         };
         Self {
             idle: Mutex::default(),

@@ -11,6 +11,7 @@ use farleaf_cluster::coordinator::{Bound, SharedCoordinator};
 use farleaf_cluster::ids::{ClusterId, RegionId, ReplicaNumber, ServerId};
 use farleaf_cluster::record::{ServerRecord, server_key};
 use farleaf_net::request::{ConnectOptions, Connection, Membership, NetError};
+use farleaf_net::tls::{TlsClient, host_of};
 
 use crate::directory::ServerDirectory;
 use crate::options::ServerOptions;
@@ -20,6 +21,14 @@ use crate::sync::lock;
 /// Time to wait for another server's reply.
 const PEER_ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
 const PEER_CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Address of another server.
+#[derive(Clone, Debug)]
+pub(crate) struct PeerAddress {
+    pub(crate) socket: SocketAddr,
+    /// Host that the server is registered with, which its certificate is for.
+    pub(crate) host: String,
+}
 
 pub(crate) struct Context {
     pub(crate) coordinator: Bound<SharedCoordinator>,
@@ -31,7 +40,7 @@ pub(crate) struct Context {
     pub(crate) host: IpAddr,
     pub(crate) regions: std::path::PathBuf,
     pub(crate) options: ServerOptions,
-    addresses: Mutex<BTreeMap<ServerId, SocketAddr>>,
+    addresses: Mutex<BTreeMap<ServerId, PeerAddress>>,
     /// Time of the last step of a first verification.
     verified_at: Mutex<Option<Instant>>,
 }
@@ -79,15 +88,19 @@ impl Context {
     }
 
     /// Returns the address of a server. Costs no round trip if it is cached.
-    pub(crate) fn address_of(&self, server: ServerId) -> Result<SocketAddr, String> {
+    pub(crate) fn address_of(&self, server: ServerId) -> Result<PeerAddress, String> {
         if let Some(address) = lock(&self.addresses).get(&server) {
-            return Ok(*address);
+            return Ok(address.clone());
         }
         let read = admin::read::<ServerRecord>(&self.coordinator, &server_key(server));
         let read = read.map_err(|error: ClusterError| error.to_string())?;
         let record = read.ok_or_else(|| format!("{server} is not registered"))?;
-        let address = resolve(&record.record.address)?;
-        lock(&self.addresses).insert(server, address);
+        let registered = &record.record.address;
+        let address = PeerAddress {
+            socket: resolve(registered)?,
+            host: host_of(registered).to_owned(),
+        };
+        lock(&self.addresses).insert(server, address.clone());
         Ok(address)
     }
 
@@ -103,9 +116,10 @@ impl Context {
     }
 
     /// Connects to another server.
-    pub(crate) fn connect(&self, address: SocketAddr) -> Result<Connection, NetError> {
+    pub(crate) fn connect(&self, address: &PeerAddress) -> Result<Connection, NetError> {
         let options = ConnectOptions {
             secret: self.options.secret.clone(),
+            tls: self.tls_for(&address.host),
             membership: self
                 .cluster()
                 .tag()
@@ -113,7 +127,13 @@ impl Context {
             connect_timeout: PEER_CONNECT_TIMEOUT,
             answer_timeout: PEER_ANSWER_TIMEOUT,
         };
-        Connection::connect(&address.to_string(), &options)
+        Connection::connect(&address.socket.to_string(), &options)
+    }
+
+    /// Returns the encryption of connections to a server that is registered with this host.
+    pub(crate) fn tls_for(&self, host: &str) -> Option<TlsClient> {
+        let tls = self.options.tls.as_ref();
+        tls.map(|tls| tls.others.named(host))
     }
 }
 

@@ -69,5 +69,5 @@ mod watchdog;
 pub use error::ServerError;
 #[doc(hidden)]
 pub use open_storage::{DiskSpace, OpenStorage};
-pub use options::ServerOptions;
+pub use options::{ServerOptions, ServerTls};
 pub use server::{PreparedServer, RegionServer};

@@ -9,6 +9,7 @@ use farleaf_cluster::plan::PlanOptions;
 use farleaf_lsm::EngineOptions;
 use farleaf_lsm::follow::WriteFault;
 use farleaf_net::secret::Secret;
+use farleaf_net::tls::{TlsClient, TlsServer};
 use farleaf_replica::ReplicationOptions;
 
 use crate::open_storage::OpenStorage;
@@ -16,6 +17,16 @@ use crate::open_storage::OpenStorage;
 /// Bounds of the time without a reply after which a backup's memory is lost; within them it is the
 /// length of a lease.
 const ANSWER_TIME: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(4));
+
+/// Both sides of a server's encrypted connections. Region servers connect to each other, so each
+/// needs a certificate and the authorities of the others.
+#[derive(Clone, Debug)]
+pub struct ServerTls {
+    /// Certificate of this server, which must be valid for the host at which others reach it.
+    pub own: TlsServer,
+    /// Authorities that the certificates of other servers must lead to.
+    pub others: TlsClient,
+}
 
 /// Configuration of a region server.
 #[derive(Clone, Debug)]
@@ -35,6 +46,8 @@ pub struct ServerOptions {
     /// before they write into a backup's memory. Without it, `secret` is used, which clients know,
     /// too.
     pub server_secret: Option<Secret>,
+    /// Encryption of all connections from and to this server.
+    pub tls: Option<ServerTls>,
     /// Largest number of clients' connections.
     pub connection_count_max: usize,
     /// Parameters of leases, the same on all servers. A lease is at most a day.
@@ -77,6 +90,7 @@ impl ServerOptions {
             advertised: None,
             secret: None,
             server_secret: None,
+            tls: None,
             connection_count_max: 1024,
             terms: LeaseTerms::default(),
             plan: PlanOptions::default(),

@@ -1,7 +1,6 @@
 //! Requests between servers: JSON after the tag `R`.
 
 use std::fmt;
-use std::net::SocketAddr;
 
 use farleaf_cluster::ids::{Epoch, RegionId, ReplicaNumber, ServerId};
 use farleaf_cluster::record::region::Key;
@@ -9,7 +8,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::attachment::AttachmentKey;
-use crate::context::Context;
+use crate::context::{Context, PeerAddress};
 
 /// First byte of requests between servers.
 pub(crate) const TAG: u8 = b'R';
@@ -155,10 +154,10 @@ pub(crate) fn ask(
     context: &Context,
     server: ServerId,
     request: &PeerRequest,
-) -> Result<(PeerReply, SocketAddr), String> {
+) -> Result<(PeerReply, PeerAddress), String> {
     let address = context.address_of(server)?;
     let call = || -> Result<PeerReply, String> {
-        let connected = context.connect(address);
+        let connected = context.connect(&address);
         let mut connection = connected.map_err(|error| error.to_string())?;
         let answer = connection.call(&encode_request(request));
         decode(answer.map_err(|error| error.to_string())?)

@@ -64,6 +64,7 @@ impl PreparedServer {
         }
         let mut listen = ListenOptions::at(options.address);
         listen.secret.clone_from(&options.secret);
+        listen.tls = options.tls.as_ref().map(|it| it.own.clone());
         listen.connection_count_max = options.connection_count_max;
         listen.request_size_bytes_max = farleaf_client::protocol::REQUEST_SIZE_BYTES_MAX;
         let membership = listen.membership.clone();
@@ -89,6 +90,7 @@ impl PreparedServer {
     ) -> Result<Option<ClusterId>, ServerError> {
         let mut listen = ListenOptions::at(options.address);
         listen.secret.clone_from(&options.secret);
+        listen.tls = options.tls.as_ref().map(|it| it.own.clone());
         let found = Listener::bind(&listen)?.detect_cluster(time)?;
         Ok(found.map(ClusterId::from))
     }

@@ -3,19 +3,22 @@
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::secret::{Secret, find_local_secret};
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 
+use crate::request::channel::Channel;
 use crate::request::cluster::{ClusterTag, Membership};
 use crate::request::error::NetError;
 use crate::request::frame::{FRAME_SIZE_BYTES_MAX, Kind};
 use crate::request::handshake::{PROTOCOL, greet, key_of};
 use crate::request::inbox::{Inbox, Limits, ReceiveError, Received};
 use crate::request::outbox::send;
-use crate::request::socket::{prepare, set_read_time, set_write_time};
+use crate::request::socket::prepare;
+use crate::tls::{TlsClient, host_of};
 
 /// Options of a connection.
 #[derive(Clone, Debug)]
@@ -23,6 +26,9 @@ pub struct ConnectOptions {
     /// Secret to prove. Without one, the client uses the secret that a listener on loopback has
     /// stored for its user's programs.
     pub secret: Option<Secret>,
+    /// Authorities that the server's certificate must lead to. If given, the connection is encrypted
+    /// and the certificate must be valid for the host in the address.
+    pub tls: Option<TlsClient>,
     /// Expected cluster, if known: a server of another one is an error.
     pub membership: Membership,
     /// Timeout for connecting, and again for the greeting. A server answers a wrong secret only
@@ -38,6 +44,7 @@ impl Default for ConnectOptions {
     fn default() -> Self {
         Self {
             secret: None,
+            tls: None,
             membership: Membership::default(),
             connect_timeout: Duration::from_secs(5),
             answer_timeout: Duration::from_secs(10),
@@ -49,7 +56,7 @@ impl Default for ConnectOptions {
 ///
 /// After a call has failed, other than by [`NetError::RequestTooLarge`], every further call fails.
 pub struct Connection {
-    socket: TcpStream,
+    channel: Channel,
     address: String,
     inbox: Inbox,
     request_size_bytes_max: usize,
@@ -75,8 +82,8 @@ impl fmt::Debug for Connection {
 }
 
 impl Connection {
-    /// Connects to `HOST:PORT` and authenticates. Costs one round trip to connect and two to
-    /// authenticate.
+    /// Connects to `HOST:PORT` and authenticates. Costs one round trip to connect, two to
+    /// authenticate, and with TLS one more.
     ///
     /// # Errors
     /// The server cannot be reached, does not send a greeting, has another version, rejects the
@@ -95,11 +102,20 @@ impl Connection {
         };
         prepare(&socket).map_err(failed)?;
         let expected = options.membership.cluster();
-        let admitted = greet(&socket, &key, address, expected, options.connect_timeout)?;
-        set_read_time(&socket, options.answer_timeout).map_err(failed)?;
-        set_write_time(&socket, options.answer_timeout).map_err(failed)?;
+        let mut channel = Channel::plain(Arc::new(socket));
+        if let Some(tls) = &options.tls {
+            channel.encrypt_for(tls, host_of(address)).map_err(failed)?;
+        }
+        let time = options.connect_timeout;
+        let admitted = greet(&mut channel, &key, address, expected, time)?;
+        channel
+            .set_read_time(options.answer_timeout)
+            .map_err(failed)?;
+        channel
+            .set_write_time(options.answer_timeout)
+            .map_err(failed)?;
         Ok(Self {
-            socket,
+            channel,
             address: address.to_owned(),
             inbox: Inbox::new(),
             request_size_bytes_max: admitted.request_size_bytes_max.min(FRAME_SIZE_BYTES_MAX),
@@ -134,7 +150,7 @@ impl Connection {
             return false;
         }
         let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
-        let peeked = rustix::net::recv(&self.socket, &mut [0; 1], flags);
+        let peeked = rustix::net::recv(self.channel.socket(), &mut [0; 1], flags);
         matches!(peeked, Err(Errno::AGAIN | Errno::INTR))
     }
 
@@ -192,7 +208,7 @@ impl Connection {
             });
         }
         let time = self.answer_timeout;
-        let sent = send(&mut &self.socket, Kind::Request, request, time);
+        let sent = send(&mut self.channel, Kind::Request, request, time);
         if let Err(error) = sent {
             let how = match error.kind() {
                 io::ErrorKind::TimedOut => format!("timed out after {time:?}"),
@@ -250,14 +266,16 @@ impl Connection {
             how,
         };
         if self.read_time != timeout {
-            set_read_time(&self.socket, timeout).map_err(|error| lost(error.to_string()))?;
+            self.channel
+                .set_read_time(timeout)
+                .map_err(|error| lost(error.to_string()))?;
             self.read_time = timeout;
         }
         let limits = Limits {
             size_bytes_max: FRAME_SIZE_BYTES_MAX,
             time: timeout,
         };
-        match self.inbox.receive(&mut &self.socket, limits) {
+        match self.inbox.receive(&mut self.channel, limits) {
             Ok(Received::Frame(Kind::Answer)) => Ok(()),
             Ok(Received::Frame(Kind::Refusal)) => {
                 let text = String::from_utf8_lossy(self.inbox.payload());

@@ -69,6 +69,8 @@ pub(crate) enum Greeting {
 pub(crate) enum GreetingError {
     /// The peer speaks another protocol; its first bytes.
     Foreign(String),
+    /// The peer uses TLS, and this side does not.
+    Encrypted,
     /// The peer sent a request of a protocol that has a readable answer.
     OtherProtocol(ForeignProtocol),
     /// The message has another version; with its text, if it is a refusal.

@@ -1,25 +1,29 @@
 //! Server side of one connection: a greeting, and then requests, one after the other.
 
 use std::net::{SocketAddr, TcpStream};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::secret::ProtocolKey;
 use crate::warnings::Warnings;
 
+use crate::request::channel::Channel;
 use crate::request::cluster::{Membership, name_of};
 use crate::request::connection_table::ConnectionSlot;
 use crate::request::frame::{FRAME_SIZE_BYTES_MAX, Kind};
-use crate::request::handshake::{Rejection, admit, delay_refusal};
+use crate::request::handshake::{Admission, Rejection, delay_refusal};
 use crate::request::inbox::{Inbox, Limits, RETAINED_SIZE_BYTES_MAX, Received};
 use crate::request::outbox::send;
 use crate::request::server::Service;
-use crate::request::socket::{prepare, set_read_time, set_write_time};
+use crate::request::socket::prepare;
+use crate::tls::TlsServer;
 
 /// Settings and state that all connections of a server share.
 #[derive(Debug)]
 pub(crate) struct ServerContext {
     pub(crate) key: ProtocolKey,
+    /// Certificate, if connections are encrypted.
+    pub(crate) tls: Option<TlsServer>,
     pub(crate) membership: Membership,
     pub(crate) request_size_bytes_max: usize,
     /// Longest time for a frame that has begun, in either direction.
@@ -38,18 +42,20 @@ impl ServerContext {
     /// Runs the greeting, and answers requests until the connection ends.
     pub(crate) fn serve(
         &self,
-        socket: &TcpStream,
+        socket: &Arc<TcpStream>,
         peer: SocketAddr,
         slot: &ConnectionSlot,
         service: &dyn Service,
     ) {
+        let mut channel = Channel::plain(Arc::clone(socket));
+        let admission = Admission {
+            key: &self.key,
+            tls: self.tls.as_ref(),
+            request_size_bytes_max: self.request_size_bytes_max,
+            membership: &self.membership,
+        };
         let greeted = prepare(socket).map_err(Rejection::from);
-        let greeted = greeted.and_then(|()| {
-            let size_bytes_max = self.request_size_bytes_max;
-            admit(socket, &self.key, size_bytes_max, &self.membership, || {
-                slot.keep()
-            })
-        });
+        let greeted = greeted.and_then(|()| admission.admit(&mut channel, || slot.keep()));
         match greeted {
             Ok(()) => {}
             Err(Rejection::Replaced) => {
@@ -66,7 +72,7 @@ impl ServerContext {
                 if self.warns(peer) {
                     tracing::warn!(%peer, "log-in failed: wrong secret");
                 }
-                return delay_refusal(socket);
+                return delay_refusal(&mut channel);
             }
             Err(Rejection::OtherCluster {
                 expected,
@@ -98,32 +104,32 @@ impl ServerContext {
                 return tracing::debug!(%peer, %error, "connection closed during the handshake");
             }
         }
-        if let Err(how) = self.answer_all(socket, service) {
+        if let Err(how) = self.answer_all(&mut channel, service) {
             tracing::debug!(%peer, "connection closed: {how}");
         }
     }
 
     /// Answers requests. An error is the reason for the end, unless the client ended the
     /// connection.
-    fn answer_all(&self, mut socket: &TcpStream, service: &dyn Service) -> Result<(), String> {
+    fn answer_all(&self, channel: &mut Channel, service: &dyn Service) -> Result<(), String> {
         let limits = Limits {
             size_bytes_max: self.request_size_bytes_max,
             time: self.frame_time,
         };
-        let in_time = set_read_time(socket, limits.time);
+        let in_time = channel.set_read_time(limits.time);
         in_time
-            .and_then(|()| set_write_time(socket, limits.time))
+            .and_then(|()| channel.set_write_time(limits.time))
             .map_err(|error| error.to_string())?;
         let mut inbox = Inbox::new();
         let mut reply = Vec::new();
         loop {
-            let reason = match inbox.receive(&mut socket, limits) {
+            let reason = match inbox.receive(channel, limits) {
                 Ok(Received::Frame(Kind::Request)) => {
                     reply.clear();
                     service.answer(inbox.payload(), &mut reply);
                     let size_bytes = reply.len();
                     if size_bytes <= FRAME_SIZE_BYTES_MAX {
-                        let sent = send(&mut socket, Kind::Answer, &reply, limits.time);
+                        let sent = send(channel, Kind::Answer, &reply, limits.time);
                         sent.map_err(|error| error.to_string())?;
                         reply = with_limited_capacity(reply);
                         continue;
@@ -138,7 +144,7 @@ impl ServerContext {
                 Err(error) => error.text(),
             };
             // An error means that the client has disconnected, which does not matter.
-            let _ = send(&mut socket, Kind::Refusal, reason.as_bytes(), limits.time);
+            let _ = send(channel, Kind::Refusal, reason.as_bytes(), limits.time);
             return Err(reason);
         }
     }

@@ -6,11 +6,13 @@ use std::time::{Duration, Instant};
 
 use crate::secret::{LocalSecret, ProtocolKey, Secret, local_secret_path};
 
+use crate::request::channel::Channel;
 use crate::request::cluster::{ClusterTag, Membership};
 use crate::request::error::NetError;
 use crate::request::frame::FRAME_SIZE_BYTES_MAX;
-use crate::request::handshake::{PROTOCOL, Rejection, admit, key_of};
+use crate::request::handshake::{Admission, PROTOCOL, Rejection, key_of};
 use crate::request::server::{Server, Service};
+use crate::tls::TlsServer;
 
 /// Pause between two checks for incoming connections.
 const PROBE_PAUSE: Duration = Duration::from_millis(5);
@@ -23,6 +25,8 @@ pub struct ListenOptions {
     /// Secret that clients must prove. Without one, a listener on a loopback address creates one
     /// and stores it where only programs of its user find it, which then use it by default.
     pub secret: Option<Secret>,
+    /// Certificate of the server; if given, all connections are encrypted.
+    pub tls: Option<TlsServer>,
     /// Cluster of the server: clients that expect another one are rejected.
     pub membership: Membership,
     /// Largest number of concurrent connections, each of which has a thread.
@@ -42,6 +46,7 @@ impl ListenOptions {
         Self {
             address,
             secret: None,
+            tls: None,
             membership: Membership::default(),
             connection_count_max: 1024,
             request_size_bytes_max: 65 << 20,
@@ -127,11 +132,15 @@ impl Listener {
             match self.socket.accept() {
                 Ok((socket, _)) => {
                     let greeted = socket.set_nonblocking(false).map_err(Rejection::from);
+                    let mut channel = Channel::plain(Arc::new(socket));
+                    let admission = Admission {
+                        key: &self.key,
+                        tls: self.options.tls.as_ref(),
+                        request_size_bytes_max: self.options.request_size_bytes_max,
+                        membership: &nobody,
+                    };
                     // The client is not welcomed, so it will connect again.
-                    let size_bytes_max = self.options.request_size_bytes_max;
-                    let _ = greeted.and_then(|()| {
-                        admit(&socket, &self.key, size_bytes_max, &nobody, || false)
-                    });
+                    let _ = greeted.and_then(|()| admission.admit(&mut channel, || false));
                 }
                 Err(_) => std::thread::sleep(PROBE_PAUSE),
             }

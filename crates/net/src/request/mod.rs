@@ -4,6 +4,7 @@
 //!
 //! | module | contents |
 //! |---|---|
+//! | `channel` | a blocking socket, with or without encryption |
 //! | `cluster` | [`ClusterTag`], [`Membership`]: cluster that greetings compare |
 //! | `frame` | header of frames |
 //! | `greeting` | messages of a greeting |
@@ -17,6 +18,7 @@
 //! | `host` | server side of one connection |
 //! | `connection` | [`Connection`]: client side |
 
+mod channel;
 mod cluster;
 mod connection;
 mod connection_table;

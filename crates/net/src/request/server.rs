@@ -10,12 +10,12 @@ use std::time::Duration;
 use crate::secret::LocalSecret;
 use crate::warnings::Warnings;
 
+use crate::request::channel::Channel;
 use crate::request::connection_table::ConnectionTable;
 use crate::request::error::NetError;
 use crate::request::handshake::refuse;
 use crate::request::host::ServerContext;
 use crate::request::listener::Listener;
-use crate::request::socket::set_write_time;
 
 /// Pause before the next accept if the system cannot open a connection.
 const ACCEPT_RETRY_PAUSE: Duration = Duration::from_millis(10);
@@ -60,6 +60,7 @@ impl Server {
             Arc::new(ConnectionTable::new(listener.options.connection_count_max));
         let context = ServerContext {
             key: listener.key,
+            tls: listener.options.tls,
             membership: listener.options.membership,
             request_size_bytes_max: listener.options.request_size_bytes_max,
             frame_time: listener.options.frame_time_max,
@@ -160,8 +161,9 @@ impl Acceptor {
     }
 }
 
-fn refuse_connection(socket: &TcpStream, reason: &str) {
-    if set_write_time(socket, REFUSAL_TIME).is_ok() {
-        refuse(socket, reason);
+fn refuse_connection(socket: &Arc<TcpStream>, reason: &str) {
+    let mut channel = Channel::plain(Arc::clone(socket));
+    if channel.set_write_time(REFUSAL_TIME).is_ok() {
+        refuse(&mut channel, reason);
     }
 }

@@ -154,7 +154,7 @@ impl BackupReplica {
             name,
             self.attachment_count + 1,
         )?;
-        let memory = BackupMemory::open(context.host, options.slot_count, secret)?;
+        let memory = BackupMemory::open(context.host, options, secret)?;
         let backup_options = BackupOptions {
             engine: options.engine.clone(),
             replaces: true,

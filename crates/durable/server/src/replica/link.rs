@@ -20,7 +20,7 @@ use farleaf_replica::{BackupConnections, BackupId, LinkStatus, Primary, ReplicaE
 use super::handle::Replica;
 use super::memory::layout;
 use crate::attachment::{self, AttachmentKey};
-use crate::context::Context;
+use crate::context::{Context, PeerAddress};
 use crate::damage::{SharedDamage, segment_of};
 use crate::peer::{self, PeerReply, PeerRequest, ReplicaName};
 use crate::served::{EngineFailure, ServedRegion};
@@ -338,8 +338,11 @@ impl FillWork {
                 if let Err(tried) = self.compare(reach) {
                     return tried;
                 }
-                let address = SocketAddr::new(address.ip(), port);
-                match self.connect(address, own, key, attachment) {
+                let address = PeerAddress {
+                    socket: SocketAddr::new(address.socket.ip(), port),
+                    host: address.host,
+                };
+                match self.connect(&address, own, key, attachment) {
                     Ok(client) => {
                         let theirs = damaged.into_iter().map(LogNumber).collect();
                         (attachment, client, slot_count, theirs)
@@ -384,7 +387,7 @@ impl FillWork {
     /// Connects to the backup's memory, with the secret that both sides have agreed on.
     fn connect(
         &self,
-        address: SocketAddr,
+        address: &PeerAddress,
         own: AgreementKey,
         theirs: AttachmentKey,
         attachment: u64,
@@ -395,10 +398,11 @@ impl FillWork {
         let secret = attachment::secret(own, side, theirs, known, self.name, attachment)?;
         let options = TcpConnectOptions {
             secret: Some(secret),
+            tls: self.context.tls_for(&address.host),
             answer_time_max: options.answer_time_max(),
             ..TcpConnectOptions::default()
         };
-        let client = TcpClient::connect(&address.to_string(), &options);
+        let client = TcpClient::connect(&address.socket.to_string(), &options);
         let failed = |error| format!("{error} (all servers must have the same secrets)");
         Ok(Arc::new(client.map_err(failed)?))
     }

@@ -17,6 +17,8 @@ use farleaf_fabric::{SessionService, StopSignal};
 use farleaf_net::secret::{Rights, Secret};
 use farleaf_replica::Layout;
 
+use crate::options::ServerOptions;
+
 /// Largest number of connections. A primary has two sessions, each with a connection, and one for
 /// control; it may reconnect before the old ones are gone.
 const CONNECTION_COUNT_MAX: usize = 16;
@@ -41,7 +43,12 @@ pub(super) fn layout(slot_count: u64) -> Option<Layout> {
 
 impl BackupMemory {
     /// Maps zeroed memory, and listens on a free port of this host, for clients with this secret.
-    pub(super) fn open(host: IpAddr, slot_count: u64, secret: Secret) -> Result<Self, String> {
+    pub(super) fn open(
+        host: IpAddr,
+        server: &ServerOptions,
+        secret: Secret,
+    ) -> Result<Self, String> {
+        let slot_count = server.slot_count;
         let layout =
             layout(slot_count).ok_or_else(|| format!("invalid buffer count {slot_count}"))?;
         let mapped = MappedMemory::anonymous(layout.word_count() * 8);
@@ -49,6 +56,7 @@ impl BackupMemory {
         let region = Arc::new(mapped);
         let mut options = TcpListenOptions::at(SocketAddr::new(host, 0));
         options.secret = Some(secret);
+        options.tls = server.tls.as_ref().map(|it| it.own.clone());
         options.nic_thread_count = 1;
         options.connection_count_max = CONNECTION_COUNT_MAX;
         options.silence_max = SILENCE_MAX;

@@ -30,6 +30,7 @@ const AWAY_TIME_MAX: Duration = Duration::from_secs(9);
 fn hasty(coordinator: SharedCoordinator) -> Cluster {
     let options = ClientOptions {
         secret: Some(secret()),
+        tls: None,
         patience: Duration::from_secs(2),
         connect_timeout: Duration::from_millis(500),
         answer_timeout: Duration::from_secs(1),

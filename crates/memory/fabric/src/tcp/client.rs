@@ -27,7 +27,7 @@ use farleaf_net::secret::Pass;
 use farleaf_net::secret::find_local_secret;
 use farleaf_net::secret::{Rights, Secret, Side, fill_randomly};
 use farleaf_net::stream::Stream;
-use farleaf_net::tls::{TlsClient, TlsLayer};
+use farleaf_net::tls::{TlsClient, TlsLayer, host_of};
 
 /// First pause between two queries whether a session is fenced. Most sessions are fenced soon.
 const LIFE_REST_MIN: Duration = Duration::from_micros(100);
@@ -322,7 +322,8 @@ impl TcpClient {
             ControlReply::Challenge(_) => {}
             reply => return Err(self.unexpected(&reply)),
         }
-        let said: &[&[u8]] = &[&hello, &challenge];
+        let binding = stream.binding().map_err(|source| self.unanswered(source))?;
+        let said: &[&[u8]] = &[&hello, &challenge, &binding];
         let proof = self.secret.prove(self.rights, Side::Client, said);
         let proof = proof.ok_or_else(|| ControlError::Refused {
             pool: self.pool.clone(),
@@ -516,12 +517,6 @@ fn open_socket(address: &str, time_max: Duration) -> io::Result<(TcpStream, Sock
 
 fn connect_to(peer: SocketAddr, time_max: Duration) -> io::Result<TcpStream> {
     TcpStream::connect_timeout(&peer, time_max)
-}
-
-/// Returns HOST of HOST:PORT, without the brackets of an IPv6 address.
-fn host_of(address: &str) -> &str {
-    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
-    host.trim_start_matches('[').trim_end_matches(']')
 }
 
 fn exchange(stream: &mut Stream, request: &Frame, time_max: Duration) -> io::Result<Frame> {

@@ -211,7 +211,8 @@ impl PendingLogin {
                 Ok(LoginAction::Wait)
             }
             (Stage::AwaitsProof(hello), ControlRequest::Proof(proof)) => {
-                let said: &[&[u8]] = &[&hello.said_by_client, &hello.said_by_node];
+                let binding = self.stream.binding()?;
+                let said: &[&[u8]] = &[&hello.said_by_client, &hello.said_by_node, &binding];
                 let rights = hello.rights;
                 if secret.is_proven(rights, Side::Client, said, &proof)
                     && let Some(proof) = secret.prove(rights, Side::Node, said)

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use farleaf_fabric::ControlError;
 use farleaf_fabric::conformance::cases;
 use farleaf_fabric::tcp::{TcpClient, TcpConnectOptions};
-use farleaf_net::tls::{TlsClient, TlsError, TlsServer};
+use farleaf_net::tls::{CertificateFiles, TlsClient, TlsError, TlsServer};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 
 use crate::network::{Connected, NetworkNode, secret};
@@ -46,12 +46,19 @@ impl Certificates {
     }
 
     fn node(&self) -> NetworkNode {
-        let tls = TlsServer::from_files(&self.certificate, &self.key).expect("they go together");
+        let tls = TlsServer::from_files(
+            CertificateFiles {
+                certificate: &self.certificate,
+                key: &self.key,
+            },
+            None,
+        )
+        .expect("they go together");
         NetworkNode::start_with(|options| options.tls = Some(tls))
     }
 
     fn connect(&self, node: &NetworkNode) -> Result<TcpClient, ControlError> {
-        let tls = TlsClient::from_file(&self.authority).expect("an authority");
+        let tls = TlsClient::from_files(&self.authority, None).expect("an authority");
         let options = TcpConnectOptions {
             secret: Some(secret()),
             tls: Some(tls),
@@ -121,11 +128,39 @@ fn bad_files_are_named() {
     let nowhere = Path::new("/nowhere/at-all.pem");
     let (certificate, key) = (&certificates.certificate, &certificates.key);
     let errors: [TlsError; 5] = [
-        TlsServer::from_files(nowhere, key).expect_err("no file"),
-        TlsServer::from_files(certificate, nowhere).expect_err("no file"),
-        TlsServer::from_files(key, key).expect_err("no certificate"),
-        TlsClient::from_file(key).expect_err("no certificate"),
-        TlsServer::from_files(&certificates.authority, key).expect_err("another key"),
+        TlsServer::from_files(
+            CertificateFiles {
+                certificate: nowhere,
+                key,
+            },
+            None,
+        )
+        .expect_err("no file"),
+        TlsServer::from_files(
+            CertificateFiles {
+                certificate,
+                key: nowhere,
+            },
+            None,
+        )
+        .expect_err("no file"),
+        TlsServer::from_files(
+            CertificateFiles {
+                certificate: key,
+                key,
+            },
+            None,
+        )
+        .expect_err("no certificate"),
+        TlsClient::from_files(key, None).expect_err("no certificate"),
+        TlsServer::from_files(
+            CertificateFiles {
+                certificate: &certificates.authority,
+                key,
+            },
+            None,
+        )
+        .expect_err("another key"),
     ];
     for (error, said) in errors.iter().zip([
         "/nowhere/at-all.pem",

@@ -5,7 +5,7 @@ use farleaf_executor::block_on;
 use farleaf_fabric::tcp::TcpConnectOptions;
 use farleaf_fabric::verbs::VerbsClient;
 use farleaf_fabric::{Batch, BatchErrorKind, Control, Endpoint};
-use farleaf_net::tls::{TlsClient, TlsServer};
+use farleaf_net::tls::{CertificateFiles, TlsClient, TlsServer};
 
 use crate::node::Node;
 
@@ -22,12 +22,19 @@ pub(crate) fn queue_pairs_are_exchanged_and_ended_over_tls() {
     };
     let certificate = write("node.pem", made.cert.pem());
     let key = write("node.key", made.signing_key.serialize_pem());
-    let tls = TlsServer::from_files(&certificate, &key).expect("they go together");
+    let tls = TlsServer::from_files(
+        CertificateFiles {
+            certificate: &certificate,
+            key: &key,
+        },
+        None,
+    )
+    .expect("they go together");
     let node = Node::start_with(Some(tls));
     let in_clear = VerbsClient::connect(&node.address, &Node::connect_options(None));
     in_clear.expect_err("it wants TLS");
     let options = TcpConnectOptions {
-        tls: Some(TlsClient::from_file(&certificate).expect("its own authority")),
+        tls: Some(TlsClient::from_files(&certificate, None).expect("its own authority")),
         ..Node::connect_options(None)
     };
     let client = VerbsClient::connect(&node.address, &options).expect("it listens");

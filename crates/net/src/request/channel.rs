@@ -1,0 +1,121 @@
+//! A blocking socket, with or without encryption.
+
+use std::io::{self, IoSlice, Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::request::socket::{FrameTimeLimit, set_read_time, set_write_time};
+use crate::tls::{TlsClient, TlsLayer, TlsServer};
+
+/// Connection to the peer, used by one thread. Reads and writes that take longer than the times set
+/// return `WouldBlock` or `TimedOut`.
+#[derive(Debug)]
+pub(crate) struct Channel {
+    socket: Arc<TcpStream>,
+    tls: Option<Box<TlsLayer>>,
+    write_time: Duration,
+    /// End of all reads, for a peer that sends a record in small pieces.
+    until: Option<Instant>,
+}
+
+impl Channel {
+    /// Takes over a socket, without encryption.
+    pub(crate) fn plain(socket: Arc<TcpStream>) -> Self {
+        Self {
+            socket,
+            tls: None,
+            write_time: Duration::MAX,
+            until: None,
+        }
+    }
+
+    /// Encrypts what follows, as the side that connected to `host`.
+    pub(crate) fn encrypt_for(&mut self, tls: &TlsClient, host: &str) -> io::Result<()> {
+        self.tls = Some(Box::new(TlsLayer::of_client(tls, host)?));
+        Ok(())
+    }
+
+    /// Encrypts what follows, as the side that listens.
+    pub(crate) fn encrypt(&mut self, tls: &TlsServer) -> io::Result<()> {
+        self.tls = Some(Box::new(TlsLayer::of_node(tls)?));
+        Ok(())
+    }
+
+    pub(crate) fn is_encrypted(&self) -> bool {
+        self.tls.is_some()
+    }
+
+    pub(crate) fn socket(&self) -> &TcpStream {
+        &self.socket
+    }
+
+    /// Returns bytes for proofs: the [binding](TlsLayer::binding), or none without encryption.
+    pub(crate) fn binding(&self) -> io::Result<Vec<u8>> {
+        let binding = self.tls.as_ref().map(|tls| tls.binding()).transpose()?;
+        Ok(binding.map_or_else(Vec::new, |it| it.to_vec()))
+    }
+
+    /// Sets the timeout of a read.
+    pub(crate) fn set_read_time(&self, time: Duration) -> io::Result<()> {
+        set_read_time(&self.socket, time)
+    }
+
+    /// Sets the timeout of a write.
+    pub(crate) fn set_write_time(&mut self, time: Duration) -> io::Result<()> {
+        self.write_time = time;
+        set_write_time(&self.socket, time)
+    }
+
+    /// Sets the end of all reads; `None` for no end.
+    pub(crate) fn set_end(&mut self, until: Option<Instant>) {
+        self.until = until;
+    }
+}
+
+impl Read for Channel {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        let Some(tls) = &mut self.tls else {
+            return (&*self.socket).read(to);
+        };
+        loop {
+            if let Some(count) = tls.receive_once(&self.socket, to)? {
+                return Ok(count);
+            }
+            if self.until.is_some_and(|until| Instant::now() >= until) {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+        }
+    }
+}
+
+impl Write for Channel {
+    fn write(&mut self, from: &[u8]) -> io::Result<usize> {
+        self.write_vectored(&[IoSlice::new(from)])
+    }
+
+    /// Returns the number of bytes that the socket has taken: with encryption, all that were
+    /// accepted.
+    fn write_vectored(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        let Some(tls) = &mut self.tls else {
+            return (&*self.socket).write_vectored(parts);
+        };
+        let accepted = tls.accept(parts)?;
+        let mut time_limit = FrameTimeLimit::new(self.write_time);
+        while tls.wants_to_send() {
+            match tls.flush_once(&self.socket) {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+            if tls.wants_to_send() && !time_limit.is_in_time(accepted) {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+        }
+        Ok(accepted)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
