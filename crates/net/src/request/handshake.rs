@@ -481,4 +481,59 @@ mod tests {
             });
         }
     }
+
+    /// Promise: over TLS a proof is valid only for its own connection: one that does not cover the
+    /// connection's binding is refused, as that of a third party that relays a greeting would be.
+    #[test]
+    fn a_proof_is_bound_to_its_connection() {
+        use crate::authority::create;
+        use crate::tls::{CertificateFiles, TlsClient};
+        let scratch = tempfile::tempdir().expect("a scratch directory");
+        let files = create(scratch.path(), &[]).expect("created");
+        let own = CertificateFiles {
+            certificate: &files.certificate,
+            key: &files.key,
+        };
+        let tls = TlsServer::from_files(own, None).expect("they go together");
+        let trusted = TlsClient::from_files(&files.authority, None).expect("an authority");
+        for is_bound in [true, false] {
+            let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+            let address = listener.local_addr().expect("bound");
+            let client = TcpStream::connect(address).expect("it listens");
+            let (server, _) = listener.accept().expect("it has connected");
+            let key = key_of(&secret(), "here").expect("no derived key");
+            std::thread::scope(|scope| {
+                let admitted = scope.spawn(|| {
+                    let mut server = Channel::plain(Arc::new(server));
+                    let admission = Admission {
+                        key: &key,
+                        tls: Some(&tls),
+                        request_size_bytes_max: 10,
+                        membership: &Membership::default(),
+                    };
+                    admission.admit(&mut server, || true)
+                });
+                let until = Instant::now() + GREETING_TIME_MAX;
+                let mut channel = Channel::plain(Arc::new(client));
+                channel.encrypt_for(&trusted, "127.0.0.1").expect("a name");
+                let hello = Greeting::Hello {
+                    nonce: [1; 32],
+                    expected: None,
+                };
+                let hello = send_message(&mut channel, &hello).expect("connected");
+                let received = receive_message(&mut channel, until).expect("connected");
+                let challenge = received.expect("a message");
+                let binding = channel.binding().expect("the handshake is complete");
+                assert!(binding.iter().any(|it| *it != 0));
+                let covered = if is_bound { &binding[..] } else { &[] };
+                let proof = key.prove(&[CLIENT, &hello, &challenge, covered]);
+                send_message(&mut channel, &Greeting::Proof(proof)).expect("connected");
+                match admitted.join().expect("no panic") {
+                    Ok(()) => assert!(is_bound),
+                    Err(Rejection::WrongSecret) => assert!(!is_bound),
+                    Err(other) => panic!("{other:?}"),
+                }
+            });
+        }
+    }
 }

@@ -7,10 +7,12 @@
 //! | `frames` | requests and replies, valid and invalid |
 //! | `connection_limits` | many connections, and more than the limit |
 //! | `speed` | cost of a call compared with a bare exchange; runs only on request |
+//! | `encrypted` | connections with TLS |
 //! | `ends` | stopping a server |
 
 mod connection_limits;
 mod doors;
+mod encrypted;
 mod ends;
 mod frames;
 mod parties;

@@ -11,6 +11,8 @@
 //! | `bits` | bits that flip on disks |
 //! | `damage` | corruption that all copies have |
 //! | `outages` | unavailable coordinators, and clusters that are started from their disks |
+//! | `encrypted` | connections with TLS |
+//! | `recorder` | a proxy that records and alters bytes |
 //! | `recording` | messages between servers, recorded |
 //! | `recovering` | all servers are down, and a copy is damaged meanwhile |
 //! | `splitting` | regions that are split while they are served |
@@ -29,10 +31,12 @@ mod damage;
 mod directories;
 mod disk;
 mod disks;
+mod encrypted;
 mod identity;
 mod legacy;
 mod moves;
 mod outages;
+mod recorder;
 mod recording;
 mod recovering;
 #[path = "../rest/mod.rs"]

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 use std::io::{Read as _, Write as _};
-use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -11,108 +11,13 @@ use farleaf_client::Durability;
 use farleaf_fabric::tcp::{TcpClient, TcpConnectOptions};
 use farleaf_net::secret::Secret;
 
+use crate::recorder::{Recorder, lock};
 use crate::test_cluster::TestCluster;
 
-/// Address at which servers listen, and the one at which they are looked up.
-const SERVERS: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
-const RECORDERS: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 3));
+/// Address at which servers listen.
+const SERVERS: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 /// Time within which a server must refuse or close a connection.
 const PATIENCE: Duration = Duration::from_secs(20);
-
-/// A recorded connection: its port, and the bytes in both directions.
-#[derive(Clone)]
-struct Recorded {
-    port: u16,
-    sent: Arc<Mutex<Vec<u8>>>,
-    answered: Arc<Mutex<Vec<u8>>>,
-}
-
-/// A proxy between servers that records.
-#[derive(Clone, Default)]
-struct Recorder {
-    connections: Arc<Mutex<Vec<Recorded>>>,
-    /// Ports of backups' memories, from the servers' replies.
-    ports: Arc<Mutex<BTreeSet<u16>>>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Returns the ports that a server's replies name so far.
-fn ports_in(bytes: &[u8]) -> Vec<u16> {
-    let text = String::from_utf8_lossy(bytes);
-    let after = text.split("\"port\":").skip(1);
-    let whole = after.filter_map(|it| it.split_once(','));
-    whole.filter_map(|(port, _)| port.parse().ok()).collect()
-}
-
-impl Recorder {
-    /// Forwards connections of this listener to the servers' address, at this port.
-    fn forward(&self, listener: TcpListener, port: u16) {
-        let recorder = self.clone();
-        thread::spawn(move || {
-            for client in listener.incoming().map_while(Result::ok) {
-                // The server may have ended.
-                if let Ok(server) = TcpStream::connect((SERVERS, port)) {
-                    recorder.join(port, client, server);
-                }
-            }
-        });
-    }
-
-    fn join(&self, port: u16, client: TcpStream, server: TcpStream) {
-        let recorded = Recorded {
-            port,
-            sent: Arc::default(),
-            answered: Arc::default(),
-        };
-        lock(&self.connections).push(recorded.clone());
-        let clone = |it: &TcpStream| it.try_clone().expect("a descriptor is free");
-        let (from, to) = (clone(&client), clone(&server));
-        let (recorder, answered) = (self.clone(), Arc::clone(&recorded.answered));
-        thread::spawn(move || pump(from, to, &recorded.sent, |_| ()));
-        thread::spawn(move || {
-            let note_ports = |bytes: &[u8]| recorder.note_ports(bytes);
-            pump(server, client, &answered, note_ports);
-        });
-    }
-
-    /// Listens at the ports of backups' memories, before the primary gets the reply.
-    fn note_ports(&self, bytes: &[u8]) {
-        for port in ports_in(bytes) {
-            if lock(&self.ports).insert(port) {
-                let listener = TcpListener::bind((RECORDERS, port)).expect("a free address");
-                self.forward(listener, port);
-            }
-        }
-    }
-}
-
-fn pump(mut from: TcpStream, mut to: TcpStream, into: &Mutex<Vec<u8>>, look: impl Fn(&[u8])) {
-    let mut buffer = vec![0; 1 << 16];
-    loop {
-        match from.read(&mut buffer) {
-            Ok(size_bytes) if size_bytes > 0 => {
-                let bytes = &buffer[..size_bytes];
-                let mut all = lock(into);
-                // The beginning is enough: no secret comes after megabytes of a log.
-                if all.len() < 1 << 20 {
-                    all.extend_from_slice(bytes);
-                    look(&all);
-                }
-                drop(all);
-                if to.write_all(bytes).is_err() {
-                    break;
-                }
-            }
-            _ => break,
-        }
-    }
-    // The other direction ends as well.
-    let _ = from.shutdown(Shutdown::Both);
-    let _ = to.shutdown(Shutdown::Both);
-}
 
 /// Returns all texts that could be a secret: quoted ones, and those that look like hexadecimal or
 /// base64.
@@ -161,38 +66,21 @@ fn hangs_up_on(address: SocketAddr, sent: &[u8]) -> bool {
     false
 }
 
-/// Creates two servers that reach each other only through a recorder.
-fn recorded_cluster() -> (TestCluster, Recorder) {
-    let recorder = Recorder::default();
-    let fronts = [0, 1].map(|_| {
-        let front = TcpListener::bind((RECORDERS, 0)).expect("a free port");
-        let port = front.local_addr().expect("bound").port();
-        (Mutex::new(Some(front)), port)
-    });
-    let at_front = recorder.clone();
-    let test_cluster = TestCluster::with(2, move |index, options| {
-        let (front, port) = &fronts[index];
-        options.address = SocketAddr::new(SERVERS, *port);
-        options.advertised = Some(SocketAddr::new(RECORDERS, *port).to_string());
-        if let Some(front) = lock(front).take() {
-            at_front.forward(front, *port);
-        }
-    });
-    (test_cluster, recorder)
-}
-
 /// Nothing that was sent when a backup was attached opens its memory: no text in it is the secret,
 /// and a repeated greeting is refused. The secret itself was once sent.
 #[test]
 fn a_recorded_attachment_opens_nothing() {
-    let (test_cluster, recorder) = recorded_cluster();
+    let recorder = Recorder::new(SERVERS, Ipv4Addr::new(127, 0, 0, 3));
+    let test_cluster = recorder.cluster(2, |_| {});
+    let fronts = BTreeSet::from([0, 1].map(|it| test_cluster.options(it).address.port()));
     let table = test_cluster
         .table(2, false)
         .with_durability(Durability::Sync);
     table.put(b"key", b"value").expect("put");
-    let connections = lock(&recorder.connections).clone();
+    let connections = recorder.connections();
     let (mut all, mut greetings) = (Vec::new(), Vec::new());
-    let ports = lock(&recorder.ports).clone();
+    let ports: BTreeSet<_> = connections.iter().map(|it| it.port).collect();
+    let ports: BTreeSet<_> = ports.difference(&fronts).copied().collect();
     for connection in connections {
         let sent = lock(&connection.sent).clone();
         if ports.contains(&connection.port) {
@@ -212,7 +100,7 @@ fn a_recorded_attachment_opens_nothing() {
         "{found:?}"
     );
     for port in ports {
-        let address = SocketAddr::new(SERVERS, port);
+        let address = SocketAddr::from((SERVERS, port));
         if TcpStream::connect(address).is_err() {
             continue; // An attachment that was replaced by another one.
         }
@@ -235,7 +123,7 @@ fn a_secret_in_clear_text_is_found() {
 
     let (secret, text) = Secret::random().expect("randomness");
     let region = Arc::new(MappedMemory::anonymous(1 << 16).expect("memory"));
-    let mut options = TcpListenOptions::at(SocketAddr::new(SERVERS, 0));
+    let mut options = TcpListenOptions::at(SocketAddr::from((SERVERS, 0)));
     options.secret = Some(secret);
     let listener = TcpListener::bind(&region, &options).expect("a free port");
     let address = listener.address();
@@ -246,7 +134,6 @@ fn a_secret_in_clear_text_is_found() {
         r#"..{{"attached":{{"port":{},"secret":"{text}","#,
         address.port()
     );
-    assert_eq!(ports_in(said.as_bytes()), [address.port()]);
     let mut found = candidates(said.as_bytes());
     assert_eq!(opened_by(address, &found), Some(text.clone()));
     found.remove(&text);
