@@ -18,6 +18,12 @@ pub(crate) const COMMIT: &str = env!("FARLEAF_COMMIT");
 /// Heading of the options that every command takes, in the help of `farleaf` itself.
 pub(crate) const GLOBAL_OPTIONS: &str = "Global options";
 
+/// Address of the pool without `--pool`.
+pub(crate) const DEFAULT_POOL: &str = "shm:default";
+
+/// Name of the table without `--table`.
+pub(crate) const DEFAULT_TABLE: &str = "default";
+
 /// Address of the pool or cluster, and how to authenticate to it.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = GLOBAL_OPTIONS)]
@@ -32,7 +38,7 @@ pub(crate) struct PoolArguments {
         value_name = "ADDRESS",
         env = "FARLEAF_POOL"
     )]
-    #[arg(default_value = "shm:default")]
+    #[arg(default_value = DEFAULT_POOL)]
     pub(crate) pool: String,
 
     /// Address of the cluster, for persistent tables: `tcp:HOST:PORT`, which `farleaf region serve`
@@ -207,7 +213,7 @@ impl fmt::Display for PoolArguments {
 pub(crate) struct TableArgument {
     /// Name of the table
     #[arg(short, long = "table", value_name = "NAME", env = "FARLEAF_TABLE")]
-    #[arg(default_value = "default")]
+    #[arg(default_value = DEFAULT_TABLE)]
     pub(crate) table: String,
 }
 

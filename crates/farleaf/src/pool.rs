@@ -220,8 +220,14 @@ impl Pool {
             }
             Some(("mem", "")) => Self::embedded(&PoolOptions::default()),
             Some(("mem", _)) => Err(bad("unexpected text after 'mem:'".to_owned())),
+            Some(_) if is_host_and_port(address) => Err(bad(format!(
+                "missing kind, as in 'tcp:{address}'"
+            ))),
             Some((scheme, _)) => Err(bad(format!("unknown kind '{scheme}:'"))),
-            None => Err(bad("missing ':'".to_owned())),
+            None if PoolName::new(address).is_ok() => Err(bad(format!(
+                "missing kind, as in 'shm:{address}'"
+            ))),
+            None => Err(bad("missing kind".to_owned())),
         }
     }
 

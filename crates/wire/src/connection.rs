@@ -12,7 +12,7 @@ use rustix::net::RecvFlags;
 use crate::cluster::{ClusterTag, Membership};
 use crate::error::WireError;
 use crate::frame::{FRAME_SIZE_BYTES_MAX, Kind};
-use crate::handshake::{PROTOCOL, greet, key_of};
+use crate::handshake::{PROTOCOL, greet, is_memory_node, key_of};
 use crate::inbox::{Inbox, Limits, ReceiveError, Received};
 use crate::outbox::send;
 use crate::socket::{prepare, set_read_time, set_write_time};
@@ -86,7 +86,14 @@ impl Connection {
         let (socket, peer) = open(address, options.connect_timeout)?;
         let secret = match &options.secret {
             Some(secret) => secret.clone(),
-            None => local_secret(address, peer)?,
+            None => match local_secret(address, peer) {
+                Err(WireError::NoSecret { address })
+                    if is_memory_node(&socket, options.connect_timeout) =>
+                {
+                    return Err(WireError::MemoryNode { address });
+                }
+                secret => secret?,
+            },
         };
         let key = key_of(&secret, address)?;
         let failed = |source| WireError::Connect {

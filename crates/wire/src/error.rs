@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use farleaf_fabric::tcp::{Rights, SecretError};
+use farleaf_fabric::tcp::{Rights, SecretError, why_not_bound};
 use thiserror::Error;
 
 use crate::cluster::{ClusterTag, name_of};
@@ -26,8 +26,7 @@ pub enum WireError {
     },
     /// The system does not allow listening at this address.
     #[error(
-        "cannot listen at {address}: {source}; choose another address, or stop the process that \
-         uses it"
+        "cannot listen at {address}: {}", why_not_bound(source)
     )]
     Bind {
         /// Address of the listener.
@@ -91,6 +90,14 @@ pub enum WireError {
         address: String,
         /// Error of the system.
         source: io::Error,
+    },
+    /// A memory node of a pool listens at the address.
+    #[error(
+        "{address} is a memory node of a pool, not a server of a cluster; use --pool tcp:{address}"
+    )]
+    MemoryNode {
+        /// Address of the memory node.
+        address: String,
     },
     /// The server sent no valid greeting.
     #[error("handshake with {address} failed: {how}; check that a Farleaf server is running there")]
@@ -208,6 +215,7 @@ impl WireError {
             | Self::NoSecret { .. }
             | Self::SecretFile { .. }
             | Self::Connect { .. }
+            | Self::MemoryNode { .. }
             | Self::Greeting { .. }
             | Self::Version { .. }
             | Self::Refused { .. }

@@ -62,7 +62,8 @@ fn receive_message(
             return Ok(Err(GreetingError::OtherProtocol(protocol)));
         }
         if filled_bytes >= 8
-            && let Err(foreign @ GreetingError::Foreign(_)) = Greeting::decode(&message)
+            && let Err(foreign @ (GreetingError::Foreign(_) | GreetingError::MemoryNode)) =
+                Greeting::decode(&message)
         {
             return Ok(Err(foreign));
         }
@@ -155,6 +156,26 @@ pub(crate) fn greet(
     }
 }
 
+/// Returns whether the peer is a memory node of a pool. Finds it out without a secret, by its reply
+/// to a hello.
+pub(crate) fn is_memory_node(socket: &TcpStream, time: Duration) -> bool {
+    let until = Instant::now() + time;
+    let ask = || {
+        set_write_time(socket, time)?;
+        let hello = Greeting::Hello {
+            nonce: nonce()?,
+            expected: None,
+        };
+        send_message(socket, &hello)?;
+        receive_message(socket, until)
+    };
+    let decoded = |received: Result<Message, _>| received.and_then(|it| Greeting::decode(&it));
+    matches!(
+        ask().map(decoded),
+        Ok(Err(GreetingError::MemoryNode))
+    )
+}
+
 fn failed(address: &str, how: String) -> WireError {
     let address = address.to_owned();
     WireError::Greeting { address, how }
@@ -178,6 +199,7 @@ fn interpret_message(
             &address,
             format!("its reply is not in Farleaf's wire protocol (it begins with '{begin}')"),
         )),
+        Err(GreetingError::MemoryNode) => Err(WireError::MemoryNode { address }),
         Err(GreetingError::OtherProtocol(protocol)) => {
             Err(failed(&address, format!("it sent a request of {protocol}")))
         }
@@ -309,6 +331,10 @@ fn receive_greeting(socket: &TcpStream, until: Instant) -> Result<(Message, Gree
                     "this server uses Farleaf's wire protocol, but the first message begins with \
                      '{begin}'"
                 )
+            }
+            GreetingError::MemoryNode => {
+                "this is a server of a cluster, but the client expects a memory node of a pool"
+                    .to_owned()
             }
             GreetingError::Version { theirs, .. } => format!(
                 "this server speaks version {WIRE_VERSION} of the wire protocol, the client \

@@ -547,6 +547,6 @@ fn a_closed_stdin_has_no_records() {
     let ran: Ran = shell.stdin(Stdio::null()).output().expect("a shell").into();
     assert_eq!(
         ran.quietly(),
-        "loaded 0 records of stdin into table 'default', which has kind words\n"
+        "loaded 0 records of stdin into table 'default', which holds 64-bit words\n"
     );
 }

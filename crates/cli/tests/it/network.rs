@@ -67,8 +67,8 @@ fn assert_refused(ran: &Ran, fragments: &[&str]) {
 }
 
 const NO_RIGHT: &[&str] = &[
-    "permission denied: verb",
-    "connect with a secret and rights",
+    "needs the right 'write': permission denied: the operation writes to the pool",
+    "use a secret or key that grants 'write'",
 ];
 
 /// Promise: a node on loopback prints its address, and every command works with it, with the secret

@@ -40,7 +40,7 @@ const ARGUMENTS: &[Case] = &[
 const KINDS: &[Case] = &[
     case(&["get", "18446744073709551616", "-t", "w"], 2, &["invalid value '18446744073709551616' for the key in table 'w'", "to 18446744073709551615"]),
     case(&["get", "-1", "-t", "w"], 2, &["invalid value '-1' for the key in table 'w'", "whole number from 0"]),
-    case(&["get", "one", "-t", "w"], 2, &["invalid value 'one' for the key in table 'w', which has kind words"]),
+    case(&["get", "one", "-t", "w"], 2, &["invalid value 'one' for the key in table 'w', which holds 64-bit words"]),
     case(&["put", "1", "-2", "-t", "w"], 2, &["invalid value '-2' for the value in table 'w'", "whole number from 0"]),
     case(&["del", "1", "two", "-t", "w"], 2, &["invalid value 'two' for the key in table 'w'"]),
     case(&["scan", "--from", "5", "--to", "4", "-t", "w"], 2, &["--from 5 is above --to 4"]),

@@ -176,7 +176,7 @@ fn scans_and_prefixes_are_exact() {
     let copied = run(&["load", "numbers.tsv", "--create", "-t", "copy"]);
     assert_eq!(
         copied,
-        "loaded 0 records of numbers.tsv into table 'copy', which has kind bytes\n"
+        "loaded 0 records of numbers.tsv into table 'copy', which holds byte strings\n"
     );
     run(&["load", "hex.tsv", "--hex", "--create", "-t", "hex"]);
     assert_eq!(run(&["dump", "-t", "hex"]), run(&["dump"]));

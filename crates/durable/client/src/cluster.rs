@@ -365,6 +365,7 @@ fn retry_or_reject<T>(error: WireError) -> Result<Attempt<T>, ClientError> {
         WireError::RequestTooLarge { .. }
         | WireError::NotProven { .. }
         | WireError::NoSecret { .. }
+        | WireError::MemoryNode { .. }
         | WireError::Version { .. } => Err(ClientError::Refused {
             how: error.to_string(),
         }),

@@ -90,7 +90,7 @@ pub enum TcpListenError {
         address: SocketAddr,
     },
     /// The system returned an error for the socket.
-    #[error("cannot listen at {address}: {source}")]
+    #[error("cannot listen at {address}: {}", why_not_bound(source))]
     Socket {
         /// Address to listen on.
         address: SocketAddr,
@@ -105,6 +105,18 @@ pub enum TcpListenError {
         /// Error of the operating system.
         source: io::Error,
     },
+}
+
+/// Returns why an address cannot be listened on, and what to do.
+pub fn why_not_bound(source: &io::Error) -> String {
+    match source.kind() {
+        io::ErrorKind::AddrInUse => format!(
+            "another process uses this address ({source}); stop that process, or choose another \
+             port"
+        ),
+        io::ErrorKind::AddrNotAvailable => format!("{source}; choose an address of this host"),
+        _ => source.to_string(),
+    }
 }
 
 /// The listening socket of a memory node, its clients, and the threads that serve them.

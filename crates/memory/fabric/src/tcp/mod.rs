@@ -80,7 +80,7 @@ pub use client::{TcpClient, TcpConnectOptions};
 pub use connection::TcpConnection;
 pub use gate::Grant;
 pub use greeting::{JoinRequest, Joined, MemberReply, TCP_VERSION};
-pub use listener::{TcpListenError, TcpListenOptions, TcpListener};
+pub use listener::{TcpListenError, TcpListenOptions, TcpListener, why_not_bound};
 pub use local_secret::{LocalSecret, find_local_secret, local_secret_path};
 pub use pass::{Pass, PassKey};
 pub(crate) use poll_timer::PollTimer;

@@ -353,7 +353,7 @@ calls to the memory node: 25,000 (5.0 %)
         );
     }
 
-    /// Promise: the format of several runs; modelled ones are marked.
+    /// Promise: the format of several runs; modeled ones are marked.
     #[test]
     fn golden_comparison_table() {
         let mut other = example();

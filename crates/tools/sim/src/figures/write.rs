@@ -86,7 +86,7 @@ fn title(report: &FigureReport<'_>, chart: &str) -> String {
     format!("{figure}: {chart}")
 }
 
-/// Returns the caption, by which every chart states that it is modelled.
+/// Returns the caption, by which every chart states that it is modeled.
 fn caption(suite: &Suite) -> String {
     let (size_name, size) = suite.size();
     let profile = suite.profile();

@@ -85,7 +85,7 @@ pub(crate) fn written(suite: &Suite, thread_count: usize) -> Vec<(String, String
 }
 
 /// Promise: every figure has its CSV file, its charts and its section of the page. The page states
-/// that it is modelled, with its parameters, and loads nothing from elsewhere.
+/// that it is modeled, with its parameters, and loads nothing from elsewhere.
 #[test]
 fn a_tiny_run_writes_a_page_that_needs_nothing_else() {
     let suite = tiny();

@@ -76,6 +76,7 @@ impl RemoteCoordinator {
             WireError::NoSecret { .. }
             | WireError::SecretFile { .. }
             | WireError::DerivedKey { .. }
+            | WireError::MemoryNode { .. }
             | WireError::NotProven { .. }
             | WireError::Refused { .. }
             | WireError::Version { .. } => CoordinatorError::Invalid {
