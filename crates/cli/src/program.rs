@@ -90,8 +90,13 @@ pub(crate) enum Command {
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Ending> {
     run_command(arguments).map_err(|error| {
         if is_forbidden(&error) {
+            let right = match arguments.command {
+                Command::Table(_) => "'admin'",
+                Command::Load(_) => "'write', or 'admin' to create the table",
+                _ => "'write'",
+            };
             let name = &arguments.command_name;
-            error.context(format!("`farleaf {name}` needs the right 'write'"))
+            error.context(format!("`farleaf {name}` needs the right {right}"))
         } else {
             error
         }

@@ -370,9 +370,9 @@ impl fmt::Display for BatchFailure {
             ),
             BatchErrorKind::Forbidden { addr, word_count } => write!(
                 f,
-                "permission denied: the operation writes to the pool, which this session's rights \
-                 do not allow; use a secret or key that grants 'write', and not --rights read (verb \
-                 {verb} of the batch: {} bytes at offset {:#x} of {})",
+                "permission denied: this session's rights do not allow the operation's writes; use \
+                 a secret or key that grants more, and no lower --rights (verb {verb} of the batch: \
+                 {} bytes at offset {:#x} of {})",
                 word_count * 8,
                 addr.index() * 8,
                 addr.node()

@@ -85,7 +85,7 @@ impl ModelledNetwork {
     ) -> u64 {
         assert!(
             verbs.iter().all(|verb| world.is_inside(verb)),
-            "modelled clients stay inside their regions"
+            "modeled clients stay inside their regions"
         );
         let now = world.now;
         let batch = self.free.pop().unwrap_or_else(|| {

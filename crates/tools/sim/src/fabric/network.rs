@@ -47,7 +47,7 @@ impl Network {
             (Self::Modelled(network), BatchEvent::Modelled(event)) => {
                 network.execute(world, batch, event)
             }
-            (Self::Modelled(_), event) => unreachable!("{event:?} in a modelled network"),
+            (Self::Modelled(_), event) => unreachable!("{event:?} in a modeled network"),
         }
     }
 

@@ -69,7 +69,7 @@ impl SharedWorld {
     pub fn modelled(&self) -> RefMut<'_, ModelledNetwork> {
         RefMut::map(self.0.network.borrow_mut(), |network| match network {
             Network::Modelled(network) => &mut **network,
-            Network::Adversarial(_) => panic!("the network is not modelled"),
+            Network::Adversarial(_) => panic!("the network is not modeled"),
         })
     }
 

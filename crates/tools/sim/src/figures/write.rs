@@ -97,7 +97,7 @@ fn caption(suite: &Suite) -> String {
         ""
     };
     format!(
-        "modelled: {}{own}: {} memory nodes, {}; {} records ({size_name})",
+        "modeled: {}{own}: {} memory nodes, {}; {} records ({size_name})",
         profile.label(),
         suite.model().memory.node_count.value,
         suite.model().nic.name,

@@ -144,7 +144,7 @@ fn a_tiny_run_writes_a_page_that_needs_nothing_else() {
                 "{name}"
             );
             assert!(
-                text.contains("modelled: ") && text.contains("learned"),
+                text.contains("modeled: ") && text.contains("learned"),
                 "{name}"
             );
             assert!(page.contains(text), "{name} is in the page");
@@ -201,7 +201,7 @@ fn page(profile: Profile) -> String {
             }
         }
         if has_extension(name, "svg") {
-            assert!(text.contains(&format!("modelled: {label}: ")), "{name}");
+            assert!(text.contains(&format!("modeled: {label}: ")), "{name}");
         }
     }
     let page = files.into_iter().find(|(name, _)| name == "index.html");
