@@ -1,5 +1,5 @@
-//! Recognition of peers on the wrong port: clients that speak HTTP or RESP, with readable answers to
-//! them, and Farleaf's own other protocol.
+//! Recognition of peers on the wrong port: clients that speak HTTP or RESP, with readable answers
+//! to them, and Farleaf's own other protocol.
 
 use std::fmt;
 

@@ -25,9 +25,7 @@ pub enum WireError {
         address: SocketAddr,
     },
     /// The system does not allow listening at this address.
-    #[error(
-        "cannot listen at {address}: {}", why_not_bound(source)
-    )]
+    #[error("cannot listen at {address}: {}", why_not_bound(source))]
     Bind {
         /// Address of the listener.
         address: SocketAddr,

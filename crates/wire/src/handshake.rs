@@ -170,10 +170,7 @@ pub(crate) fn is_memory_node(socket: &TcpStream, time: Duration) -> bool {
         receive_message(socket, until)
     };
     let decoded = |received: Result<Message, _>| received.and_then(|it| Greeting::decode(&it));
-    matches!(
-        ask().map(decoded),
-        Ok(Err(GreetingError::MemoryNode))
-    )
+    matches!(ask().map(decoded), Ok(Err(GreetingError::MemoryNode)))
 }
 
 fn failed(address: &str, how: String) -> WireError {

@@ -44,8 +44,7 @@ fn with_other_places(pool: &PoolArguments, error: Error) -> anyhow::Error {
     );
     if is_away && pool.pool == DEFAULT_POOL {
         return anyhow::anyhow!(
-            "{error} Name another pool with --pool; name the cluster of persistent tables with \
-             --cluster"
+            "{error} Use --pool for another pool, and --cluster for persistent tables"
         );
     }
     error.into()

@@ -67,7 +67,10 @@ impl Elsewhere {
             }
             Err(ClusterError::NoCluster) => Err(no_cluster(&self.address)),
             Err(error) => {
-                let what = format!("cannot read the cluster of the coordinator {}", self.address);
+                let what = format!(
+                    "cannot read the cluster of the coordinator {}",
+                    self.address
+                );
                 Err(anyhow::Error::new(error).context(what))
             }
         }
@@ -288,11 +291,10 @@ fn lost(address: &CoordinatorAddress, data: &Path, cluster: ClusterId) -> anyhow
 
 fn open_embedded(path: &Path) -> anyhow::Result<Embedded> {
     if let Some(parent) = path.parent() {
-        private::create_directory_all(parent)
-            .with_context(|| {
-                let parent = parent.display();
-                format!("cannot create directory '{parent}' for the coordinator's data")
-            })?;
+        private::create_directory_all(parent).with_context(|| {
+            let parent = parent.display();
+            format!("cannot create directory '{parent}' for the coordinator's data")
+        })?;
     }
     let opened = Embedded::open_directory(path, Arc::new(SystemClock))?;
     // The directory now belongs to this process.

@@ -11,7 +11,7 @@ use super::table::TableCommand;
 use crate::cluster_options::PersistentArguments;
 use crate::failure::Ending;
 use crate::log::say;
-use crate::output::{Lines, counted, OutputFormat, grid, print};
+use crate::output::{Lines, OutputFormat, counted, grid, print};
 use farleaf_bench::quantity::{count, size};
 
 /// Runs `farleaf table` for a cluster.

@@ -101,8 +101,8 @@ pub(super) fn refuse_for_words<'a>(
         return Ok(());
     };
     Err(BadArgument(format!(
-        "{option} cannot be used with table '{}', which holds 64-bit words: it is for tables of byte \
-         strings; leave it out",
+        "{option} cannot be used with table '{}', which holds 64-bit words, not byte strings; leave it \
+         out",
         table.name()
     )))
 }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use rcgen::generate_simple_self_signed;
 use rustix::process::Signal;
 
+use crate::cluster::address_of;
 use crate::pool::{Place, Ran, Server, lines};
 
 /// Server over TCP, and the directory of its clients.
@@ -152,6 +153,34 @@ fn a_secret_that_others_can_read_is_warned_of() {
     assert_eq!(ran.status, Some(0), "{ran:?}");
     let warning = "other users of this host can read or change 'admin'; run `chmod 600 admin`";
     assert_eq!(ran.stderr.matches(warning).count(), 1, "{ran:?}");
+}
+
+/// Promise: the address of a pool given to `--cluster`, and the reverse, is told as such, with a
+/// secret and without one.
+#[test]
+fn the_other_kind_of_server_is_told() {
+    let network = Network::guarded();
+    let init = ["region", "serve", "--data", "d", "--init", "--listen", "0"];
+    let server = network.place.start(&init);
+    let cluster = format!("tcp:{}", address_of(&server));
+    for secret in [&[][..], &["--secret-file", "admin"]] {
+        let run = |option: &str, address: &str| {
+            let line = [&[option, address][..], secret, &["get", "k"]].concat();
+            network.place.farleaf(&line)
+        };
+        let to_pool = format!("use --pool {}", network.pool);
+        let told = [
+            "a memory node of a pool, not a server of a cluster",
+            &to_pool,
+        ];
+        assert_refused(&run("--cluster", &network.pool), &told);
+        let to_cluster = format!("--cluster {cluster}");
+        let told = [
+            "a server of a cluster, not a memory node of a pool",
+            &to_cluster,
+        ];
+        assert_refused(&run("--pool", &cluster), &told);
+    }
 }
 
 /// Promise: a node with a given secret leaves none in a file. It admits clients with the same

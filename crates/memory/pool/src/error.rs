@@ -81,6 +81,6 @@ fn reserved_text(reserve_bytes: u64) -> String {
         reserve_bytes => {
             let size = size_in_bytes(reserve_bytes);
             format!(", of which {size} are reserved for retraining")
-        },
+        }
     }
 }

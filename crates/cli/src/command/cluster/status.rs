@@ -15,7 +15,7 @@ use super::verified;
 use crate::command::cluster_client::Opened;
 use crate::command::table_cluster;
 use crate::failure::Ending;
-use crate::output::{counted, Lines, OutputFormat, grid, print};
+use crate::output::{Lines, OutputFormat, counted, grid, print};
 use farleaf_bench::quantity::{count, size};
 
 /// Maximum number of bytes of a key in the output.

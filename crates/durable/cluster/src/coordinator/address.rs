@@ -78,9 +78,7 @@ impl FromStr for CoordinatorAddress {
                 Err(wrong("expected 'dir:' and a path".to_owned()))
             }
             "dir" => Ok(Self::Directory(PathBuf::from(place))),
-            _ if is_host_and_port(text) => {
-                Err(wrong(format!("missing kind, as in 'tcp:{text}'")))
-            }
+            _ if is_host_and_port(text) => Err(wrong(format!("missing kind, as in 'tcp:{text}'"))),
             other => Err(wrong(format!("unknown kind '{other}:'"))),
         }
     }
@@ -135,10 +133,7 @@ mod tests {
         let cases = [
             ("", "missing kind"),
             ("10.0.0.5", "missing kind"),
-            (
-                "10.0.0.5:7480",
-                "missing kind, as in 'tcp:10.0.0.5:7480'",
-            ),
+            ("10.0.0.5:7480", "missing kind, as in 'tcp:10.0.0.5:7480'"),
             ("udp:h:1", "unknown kind 'udp:'"),
             ("TCP:h:1", "unknown kind 'TCP:'"),
             ("tcp:", "expected 'tcp:' and HOST:PORT"),

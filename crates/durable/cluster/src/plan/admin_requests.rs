@@ -210,7 +210,10 @@ fn answer(
 /// Returns why a region without a serving primary is not changed.
 fn not_served(record: &RegionRecord) -> String {
     let why = match record.primary {
-        Some(primary) => format!("its primary on {} does not report as serving", primary.server),
+        Some(primary) => format!(
+            "its primary on {} does not report as serving",
+            primary.server
+        ),
         None => "it has no primary".to_owned(),
     };
     format!(

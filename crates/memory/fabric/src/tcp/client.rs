@@ -526,8 +526,8 @@ fn connect_to(peer: SocketAddr, time_max: Duration) -> io::Result<TcpStream> {
     TcpStream::connect_timeout(&peer, time_max)
 }
 
-/// Returns whether the peer is a server of a cluster. Finds it out without a secret, by its reply to
-/// a hello.
+/// Returns whether the peer is a server of a cluster. Finds it out without a secret, by its reply
+/// to a hello.
 fn is_of_cluster(socket: TcpStream, time_max: Duration) -> bool {
     let hello = ControlRequest::Hello {
         purpose: Purpose::Control,
