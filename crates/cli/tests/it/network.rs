@@ -155,10 +155,10 @@ fn a_secret_that_others_can_read_is_warned_of() {
     assert_eq!(ran.stderr.matches(warning).count(), 1, "{ran:?}");
 }
 
-/// Promise: the address of a pool given to `--cluster`, and the reverse, is told as such, with a
-/// secret and without one.
+/// Promise: the address of a pool given to `--cluster`, and the reverse, cause an error that
+/// names the right option, with a secret and without one.
 #[test]
-fn the_other_kind_of_server_is_told() {
+fn the_other_kind_of_server_is_recognized() {
     let network = Network::guarded();
     let init = ["region", "serve", "--data", "d", "--init", "--listen", "0"];
     let server = network.place.start(&init);
@@ -169,17 +169,17 @@ fn the_other_kind_of_server_is_told() {
             network.place.farleaf(&line)
         };
         let to_pool = format!("use --pool {}", network.pool);
-        let told = [
+        let fragments = [
             "a memory node of a pool, not a server of a cluster",
             &to_pool,
         ];
-        assert_refused(&run("--cluster", &network.pool), &told);
+        assert_refused(&run("--cluster", &network.pool), &fragments);
         let to_cluster = format!("--cluster {cluster}");
-        let told = [
+        let fragments = [
             "a server of a cluster, not a memory node of a pool",
             &to_cluster,
         ];
-        assert_refused(&run("--pool", &cluster), &told);
+        assert_refused(&run("--pool", &cluster), &fragments);
     }
 }
 
