@@ -166,8 +166,8 @@ fn at_socket(name: &PoolName, error: &io::Error) -> io::Error {
     let path = path.display();
     let message = if error.kind() == io::ErrorKind::PermissionDenied {
         format!(
-            "this user may not write to the socket {path}: run this program as the user of \
-             `farleaf serve`, or listen with --listen"
+            "{error} at {path}, which this user needs permission to write; run this program as the \
+             user of the memory node, or connect over TCP (`farleaf serve --listen`)"
         )
     } else {
         format!("{error} at {path} ({DIRECTORY_VARIABLE} chooses another directory)")
