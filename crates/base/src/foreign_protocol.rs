@@ -1,4 +1,5 @@
-//! Recognition of clients that speak HTTP or RESP to a Farleaf port, and readable answers to them.
+//! Recognition of peers on the wrong port: clients that speak HTTP or RESP, with readable answers
+//! to them, and Farleaf's own other protocol.
 
 use std::fmt;
 
@@ -90,7 +91,25 @@ impl fmt::Display for ForeignProtocol {
     }
 }
 
+/// First bytes of every message of a server of a cluster.
+const CLUSTER_BEGIN: &[u8] = b"FLWIRE";
+/// First bytes of every message of a memory node, after the two bytes of its version.
+const MEMORY_NODE_BEGIN: &[u8] = b"\0PCTLF";
+
 impl PortKind {
+    /// Recognizes the kind of a Farleaf port by the first bytes that it sends, whatever their
+    /// version.
+    pub fn detect(first_bytes: &[u8]) -> Option<Self> {
+        let is_memory_node = |bytes: &[u8]| bytes.starts_with(MEMORY_NODE_BEGIN);
+        if first_bytes.starts_with(CLUSTER_BEGIN) {
+            Some(Self::Cluster)
+        } else if first_bytes.get(2..).is_some_and(is_memory_node) {
+            Some(Self::MemoryNode)
+        } else {
+            None
+        }
+    }
+
     const fn instead(self) -> &'static str {
         match self {
             Self::MemoryNode => "use a Farleaf client, such as `farleaf --pool tcp:HOST:PORT`",
@@ -145,6 +164,23 @@ mod tests {
         ] {
             let shown = bytes.escape_ascii();
             assert_eq!(ForeignProtocol::detect(bytes), expected, "{shown}");
+        }
+    }
+
+    /// Promise: Farleaf's two kinds of ports are distinguished, and other bytes are of neither.
+    #[test]
+    fn ports_are_recognized_by_their_first_bytes() {
+        let (cluster, node) = (Some(PortKind::Cluster), Some(PortKind::MemoryNode));
+        for (bytes, expected) in [
+            (&b"FLWIRE\x02\0"[..], cluster),
+            (b"\x04\0\0PCTLF", node),
+            (b"FLWIR", None),
+            (b"\x04\0\0PCTL", None),
+            (b"", None),
+            (b"HTTP/1.1", None),
+        ] {
+            let shown = bytes.escape_ascii();
+            assert_eq!(PortKind::detect(bytes), expected, "{shown}");
         }
     }
 

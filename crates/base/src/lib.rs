@@ -2,9 +2,9 @@
 //! ([`OwnerWord`]), tables ([`TableId`]) and the checksum ([`crc32c`]).
 //!
 //! The crate also has the limits of records ([`limits`]), the generator of random numbers
-//! ([`random`]), clocks ([`clock`]), locks that ignore poisoning ([`locks`]), answers to clients of
-//! other protocols ([`foreign_protocol`]), and fuzzing of decoders (`fuzzing`, behind a feature of
-//! that name).
+//! ([`random`]), clocks ([`clock`]), locks that ignore poisoning ([`locks`]), recognition of other
+//! protocols ([`foreign_protocol`]), sizes as text ([`size_text`]), and fuzzing of decoders
+//! (`fuzzing`, behind a feature of that name).
 //!
 //! The crate does no I/O, implements no protocol, and depends on no other Farleaf crate. Every type
 //! of its root is a plain value with a fixed bit layout. In far memory it is one aligned 8-byte
@@ -19,6 +19,7 @@ pub mod fuzzing;
 pub mod limits;
 pub mod locks;
 pub mod random;
+pub mod size_text;
 
 mod address;
 mod checksum;

@@ -20,6 +20,12 @@ pub(crate) const COMMIT: &str = env!("FARLEAF_COMMIT");
 /// Heading of the options that every command takes, in the help of `farleaf` itself.
 pub(crate) const GLOBAL_OPTIONS: &str = "Global options";
 
+/// Address of the pool without `--pool`.
+pub(crate) const DEFAULT_POOL: &str = "shm:default";
+
+/// Name of the table without `--table`.
+pub(crate) const DEFAULT_TABLE: &str = "default";
+
 /// Address of the pool or cluster, and how to authenticate to it.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = GLOBAL_OPTIONS)]
@@ -34,7 +40,7 @@ pub(crate) struct PoolArguments {
         value_name = "ADDRESS",
         env = "FARLEAF_POOL"
     )]
-    #[arg(default_value = "shm:default")]
+    #[arg(default_value = DEFAULT_POOL)]
     pub(crate) pool: String,
 
     /// Address of the cluster, for persistent tables: `tcp:HOST:PORT`, which `farleaf region serve`
@@ -182,6 +188,29 @@ pub(crate) struct ListenSecurity {
     pub(crate) insecure: bool,
 }
 
+impl ListenSecurity {
+    /// Rejects an address that other hosts can reach if connections are not encrypted, unless that
+    /// is allowed explicitly.
+    pub(crate) fn check(self, address: SocketAddr, is_encrypted: bool) -> anyhow::Result<()> {
+        if is_encrypted || address.ip().is_loopback() {
+            return Ok(());
+        }
+        if !self.insecure {
+            let message = format!(
+                "--listen: other hosts can reach {address}, and without TLS all keys and values \
+                 cross the network unencrypted; set --tls-cert and --tls-key (`farleaf tls init \
+                 DIR` creates certificates for tests), or --insecure"
+            );
+            return Err(BadArgument(message).into());
+        }
+        tracing::warn!(
+            %address,
+            "keys and values cross the network unencrypted (--insecure)"
+        );
+        Ok(())
+    }
+}
+
 /// Environment variable with the secret itself. It is never an argument, because other users can
 /// read the arguments of a process.
 const SECRET_VARIABLE: &str = "FARLEAF_SECRET";
@@ -219,7 +248,6 @@ impl PoolArguments {
     pub(crate) fn tls_server(
         &self,
         listening: ListenSecurity,
-        address: SocketAddr,
     ) -> anyhow::Result<Option<TlsServer>> {
         let authorities = self
             .tls_ca
@@ -236,21 +264,6 @@ impl PoolArguments {
         if listening.tls_verify_clients {
             let message = "--tls-verify-clients needs encryption; set --tls-cert and --tls-key";
             return Err(BadArgument(message.to_owned()).into());
-        }
-        if !address.ip().is_loopback() {
-            if !listening.insecure {
-                return Err(BadArgument(format!(
-                    "--listen: other hosts can reach {address}, and without TLS all keys and \
-                     values cross the network unencrypted; set --tls-cert and --tls-key (`farleaf \
-                     tls init DIR` creates certificates for tests), or --insecure"
-                ))
-                .into());
-            }
-            tracing::warn!(
-                %address,
-                "keys and values cross the network unencrypted (--insecure); set --tls-cert and \
-                 --tls-key"
-            );
         }
         Ok(None)
     }
@@ -305,7 +318,7 @@ impl fmt::Display for PoolArguments {
 pub(crate) struct TableArgument {
     /// Name of the table
     #[arg(short, long = "table", value_name = "NAME", env = "FARLEAF_TABLE")]
-    #[arg(default_value = "default")]
+    #[arg(default_value = DEFAULT_TABLE)]
     pub(crate) table: String,
 }
 

@@ -5,6 +5,7 @@ use std::io::{self, BufWriter, StdoutLock, Write};
 
 use clap::ValueEnum;
 use comfy_table::{CellAlignment, LineStyle, Table, TableStyle};
+use farleaf_bench::quantity::count;
 use serde::Serialize;
 
 /// Table style with rules above and below, and below the header.
@@ -104,6 +105,12 @@ fn write_result(written: io::Result<()>) -> anyhow::Result<()> {
         Err(error) => Err(anyhow::Error::new(error).context("cannot write to stdout")),
         Ok(()) => Ok(()),
     }
+}
+
+/// Formats a number with its noun: `1 region`, `2 regions`.
+pub(crate) fn counted(number: usize, what: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{} {what}{plural}", count(number as u64))
 }
 
 /// Formats rows as a table, with rules above and below and below the header.

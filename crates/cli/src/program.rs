@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 
 use clap::builder::Resettable;
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use tracing::Level;
 
@@ -36,6 +36,10 @@ pub(crate) struct Arguments {
 
     #[command(subcommand)]
     pub(crate) command: Command,
+
+    /// Name of the command, for messages.
+    #[arg(skip)]
+    pub(crate) command_name: String,
 }
 
 /// Command to run.
@@ -87,6 +91,31 @@ pub(crate) enum Command {
 /// # Errors
 /// The command failed; [`crate::failure`] prints the error.
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Ending> {
+    run_command(arguments).map_err(|error| {
+        if is_forbidden(&error) {
+            let right = match arguments.command {
+                Command::Table(_) => "'admin'",
+                Command::Load(_) => "'write', or 'admin' to create the table",
+                _ => "'write'",
+            };
+            let name = &arguments.command_name;
+            error.context(format!("`farleaf {name}` needs the right {right}"))
+        } else {
+            error
+        }
+    })
+}
+
+/// Returns whether the session's rights do not allow the operation.
+fn is_forbidden(error: &anyhow::Error) -> bool {
+    let mut of_store = error.chain().filter_map(|it| it.downcast_ref());
+    of_store.any(|error: &farleaf::Error| match error.kind_in_pool() {
+        farleaf::ErrorKind::Fabric(batch) => batch.is_forbidden(),
+        _ => false,
+    })
+}
+
+fn run_command(arguments: &Arguments) -> anyhow::Result<Ending> {
     let pool = &arguments.pool;
     match &arguments.command {
         Command::Serve(serve) => serve::run(pool, serve),
@@ -115,7 +144,8 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Ending> {
 
 /// Parses the command line; exits if it is invalid.
 pub(crate) fn read() -> Arguments {
-    let matches = definition().get_matches();
+    let matches = definition().try_get_matches();
+    let matches = matches.unwrap_or_else(|error| with_tip(error).exit());
     let checked = needless::refuse(&matches).and_then(|()| pool_or_cluster::check(&matches));
     let uses_cluster = checked.unwrap_or_else(|conflict| {
         let error = Arguments::command().error(ErrorKind::ArgumentConflict, conflict);
@@ -127,7 +157,31 @@ pub(crate) fn read() -> Arguments {
         // The cluster of the environment variable is meant for other commands.
         arguments.pool.cluster = None;
     }
+    let name = matches.subcommand_name().unwrap_or_default();
+    name.clone_into(&mut arguments.command_name);
     arguments
+}
+
+/// Replaces the tip for names that other programs give to commands of this one.
+fn with_tip(mut error: clap::Error) -> clap::Error {
+    let is_of_farleaf = |usage: &ContextValue| usage.to_string().contains("farleaf [OPTIONS] ");
+    if !error.get(ContextKind::Usage).is_some_and(is_of_farleaf) {
+        return error;
+    }
+    let tip = match error.get(ContextKind::InvalidSubcommand) {
+        Some(ContextValue::String(name)) => match name.as_str() {
+            "ls" | "list" => "list tables with `farleaf table list`",
+            "create" => "create a table with `farleaf table create`",
+            "set" => "set the value of a key with `farleaf put`",
+            "rm" => "remove keys with `farleaf del`, and a table with `farleaf table drop`",
+            _ => return error,
+        },
+        _ => return error,
+    };
+    error.remove(ContextKind::SuggestedSubcommand);
+    let tips = vec![tip.into()];
+    error.insert(ContextKind::Suggested, ContextValue::StyledStrs(tips));
+    error
 }
 
 /// Definition of the command line. The help of `farleaf` lists the global options; the help of a
@@ -231,5 +285,22 @@ mod tests {
     #[test]
     fn the_definition_is_consistent() {
         Arguments::command().debug_assert();
+    }
+
+    /// Promise: names of other programs get a tip, at the top level only.
+    #[test]
+    fn names_of_other_programs_get_a_tip() {
+        for (line, tip) in [
+            (&["farleaf", "ls"][..], "`farleaf table list`"),
+            (&["farleaf", "create"], "`farleaf table create`"),
+            (&["farleaf", "set"], "`farleaf put`"),
+            (&["farleaf", "rm"], "`farleaf table drop`"),
+            (&["farleaf", "nodes", "ls"], "'list'"),
+        ] {
+            let error = definition().try_get_matches_from(line);
+            let text = with_tip(error.expect_err("it is not a command")).to_string();
+            assert!(text.contains(tip), "{text}");
+            assert_eq!(text.matches("tip: ").count(), 1, "{text}");
+        }
     }
 }

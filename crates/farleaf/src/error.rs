@@ -62,10 +62,7 @@ pub enum ErrorKind {
         source: SuperblockError,
     },
     /// The pool has no table of this name.
-    #[error(
-        "table '{name}' does not exist in {pool}; create it with `farleaf table create {name}`, or \
-         list the tables with `farleaf table list`"
-    )]
+    #[error("table '{name}' does not exist in {pool}; `farleaf table list` lists the tables")]
     TableNotFound {
         /// Name of the table.
         name: String,

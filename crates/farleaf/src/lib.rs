@@ -50,6 +50,7 @@ mod options;
 mod partition;
 pub mod persistent;
 mod pool;
+mod pool_address;
 mod process;
 mod remote;
 mod scan;

@@ -25,6 +25,7 @@ use crate::endpoint::PoolEndpoint;
 use crate::host::SessionHost;
 use crate::nodes::{NodeInfo, PoolNodes, answering};
 use crate::options::{EmbeddedFabric, PoolOptions, SessionOptions};
+use crate::pool_address::{is_host_and_port, unknown_kind};
 use crate::process::{Barrier, ProcessThread, SequencePublisher};
 use crate::session::{Session, read_catalog};
 use crate::share::PoolShare;
@@ -220,8 +221,7 @@ impl Pool {
             }
             Some(("mem", "")) => Self::embedded(&PoolOptions::default()),
             Some(("mem", _)) => Err(bad("unexpected text after 'mem:'".to_owned())),
-            Some((scheme, _)) => Err(bad(format!("unknown kind '{scheme}:'"))),
-            None => Err(bad("missing ':'".to_owned())),
+            _ => Err(bad(unknown_kind(address))),
         }
     }
 
@@ -573,15 +573,6 @@ impl Pool {
 /// Runs a future that uses an endpoint to completion.
 fn drive<F: Future>(endpoint: &PoolEndpoint, future: F) -> F::Output {
     block_on(future, endpoint.completions())
-}
-
-/// Returns whether this is syntactically a host name and port; only connecting shows whether the
-/// host exists.
-fn is_host_and_port(text: &str) -> bool {
-    let Some((host, port)) = text.rsplit_once(':') else {
-        return false;
-    };
-    !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port != 0)
 }
 
 /// Returns a pool name that is unique on this host.

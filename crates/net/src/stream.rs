@@ -254,6 +254,18 @@ impl Outbox {
     }
 }
 
+/// Returns why an address cannot be listened on, and what to do.
+pub fn why_not_bound(source: &io::Error) -> String {
+    match source.kind() {
+        io::ErrorKind::AddrInUse => format!(
+            "another process uses this address ({source}); stop that process, or choose another \
+             port"
+        ),
+        io::ErrorKind::AddrNotAvailable => format!("{source}; choose an address of this host"),
+        _ => source.to_string(),
+    }
+}
+
 /// Makes the kernel probe silent peers, so that vanished hosts are noticed, and network devices do
 /// not drop idle connections.
 pub(crate) fn keep_alive(socket: &TcpStream) -> io::Result<()> {

@@ -9,6 +9,7 @@ use farleaf_cluster::ClusterError;
 use farleaf_cluster::coordinator::{Bound, Coordinator as _, CoordinatorAddress};
 use farleaf_cluster::view::View;
 
+use super::connection::with_other_tables;
 use super::coordinator_retry::{PATIENCE_DEFAULT_S, RetryingCoordinator, ask_with_retries};
 use super::string_table::StringTable;
 use crate::arguments::PoolArguments;
@@ -88,8 +89,14 @@ impl Opened {
 
     pub(super) fn open_table(&self, name: &str) -> anyhow::Result<StringTable> {
         let opened = self.cluster.open_table(name);
+        let opened = opened.map_err(|error| match error {
+            ClientError::Cluster(ClusterError::NoTable(_)) => {
+                with_other_tables(name, self.explain(error))
+            }
+            error => self.explain(error),
+        });
         Ok(StringTable::Persistent {
-            table: opened.map_err(|error| self.explain(error))?,
+            table: opened?,
             address: self.address.clone(),
         })
     }
@@ -115,8 +122,8 @@ pub(super) fn explain(error: ClientError, address: &str) -> anyhow::Error {
     match error {
         ClientError::Cluster(ClusterError::NoTable(name)) | ClientError::TableGone { name } => {
             anyhow::anyhow!(
-                "no table '{name}' in the cluster at {address}; create it with `farleaf table \
-                 create {name}`, or list the tables with `farleaf table list`"
+                "table '{name}' does not exist in the cluster at {address}; `farleaf table list` \
+                 lists the tables"
             )
         }
         ClientError::Cluster(ClusterError::TableExists(name)) => {

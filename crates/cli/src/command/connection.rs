@@ -1,10 +1,12 @@
 //! Opens pools and tables for commands.
 
-use farleaf::{ConnectOptions, OperationKind, PartitionedPool, Pool};
+use farleaf::{
+    ConnectOptions, ControlError, Error, ErrorKind, OperationKind, PartitionedPool, Pool,
+};
 
 use super::cluster_client::open_cluster;
 use super::target::{AnyTable, Sessions};
-use crate::arguments::PoolArguments;
+use crate::arguments::{DEFAULT_POOL, DEFAULT_TABLE, PoolArguments};
 use crate::failure::BadArgument;
 
 /// Opens a session in the pool, or in each of several pools.
@@ -30,7 +32,33 @@ pub(super) fn open_pool(pool: &PoolArguments) -> anyhow::Result<Pool> {
         return Err(BadArgument(message).into());
     }
     check_address(pool, &pool.pool)?;
-    Ok(Pool::open_with(&pool.pool, &connect_options(pool)?)?)
+    let opened = Pool::open_with(&pool.pool, &connect_options(pool)?);
+    opened.map_err(|error| with_other_places(pool, error))
+}
+
+/// Adds to the error of a default pool that is not served how to name another pool, or a cluster.
+fn with_other_places(pool: &PoolArguments, error: Error) -> anyhow::Error {
+    let is_away = matches!(
+        error.kind(),
+        ErrorKind::Control(ControlError::Unreachable { .. })
+    );
+    if is_away && pool.pool == DEFAULT_POOL {
+        return anyhow::anyhow!(
+            "{error} Use --pool for another pool, and --cluster for persistent tables"
+        );
+    }
+    error.into()
+}
+
+/// Adds to the error of a missing table, if it is the default one, how to name another one.
+pub(super) fn with_other_tables(name: &str, error: anyhow::Error) -> anyhow::Error {
+    if name != DEFAULT_TABLE {
+        return error;
+    }
+    anyhow::anyhow!(
+        "{error}; without --table, commands use table '{name}'; `farleaf table create {name}` \
+         creates it"
+    )
 }
 
 /// Rejects addresses that commands do not support, though the library does.
@@ -76,7 +104,11 @@ pub(super) fn open_table(
         return Ok((None, AnyTable::Bytes(table)));
     }
     let sessions = open_sessions(pool)?;
-    let table = sessions.open_table(name)?;
+    let table = sessions.open_table(name);
+    let table = table.map_err(|error| match error.kind() {
+        ErrorKind::TableNotFound { .. } => with_other_tables(name, error.into()),
+        _ => error.into(),
+    })?;
     Ok((Some(sessions), table))
 }
 

@@ -17,7 +17,7 @@ use farleaf_bench::quantity::count;
 /// Keys to remove.
 #[derive(Debug, Args)]
 pub(crate) struct DelArguments {
-    /// Keys
+    /// Keys to remove
     #[arg(
         value_name = "KEY",
         required_unless_present = "prefix",

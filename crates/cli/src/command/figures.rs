@@ -143,7 +143,7 @@ fn draw(arguments: &RunArguments, paper: &Paper) -> anyhow::Result<Ending> {
     bar.finish_and_clear();
     let page = write(&suite, &measured, &folder)?;
     print(format!(
-        "{} experiments, modelled on {}, in {:.0} s\nThe network: {}\n{}\n",
+        "{} experiments, modeled on {}, in {:.0} s\nThe network: {}\n{}\n",
         count(measured.point_count() as u64),
         profile_text(suite.profile()),
         started_at.elapsed().as_secs_f64(),

@@ -13,7 +13,7 @@ use crate::strings::{EncodingArguments, ShownRecord, ShownValue};
 /// Keys to look up.
 #[derive(Debug, Args)]
 pub(crate) struct GetArguments {
-    /// Keys
+    /// Keys to read
     #[arg(value_name = "KEY", required = true, allow_negative_numbers = true)]
     keys: Vec<OsString>,
 

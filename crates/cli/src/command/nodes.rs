@@ -28,17 +28,17 @@ enum NodesCommand {
     /// Move everything on a node to other nodes, without interrupting clients. `nodes list` shows
     /// when the node is empty and can be stopped
     Drain {
-        /// Number of the node
+        /// Number of the node to drain
         number: u8,
     },
     /// Stop draining a node and use it again
     Keep {
-        /// Number of the node
+        /// Number of the node to use again
         number: u8,
     },
     /// Declare a node lost, with everything on it. This cannot be undone
     GiveUp {
-        /// Number of the node
+        /// Number of the node to give up
         number: u8,
     },
 }

@@ -24,11 +24,11 @@ const SHOWN_SIZE_BYTES_MAX: usize = 64;
 /// Key and value to write.
 #[derive(Debug, Args)]
 pub(crate) struct PutArguments {
-    /// Key
+    /// Key to write
     #[arg(allow_negative_numbers = true)]
     key: OsString,
 
-    /// Value
+    /// Value to write
     #[arg(required_unless_present = "value_file", conflicts_with = "value_file")]
     #[arg(allow_negative_numbers = true)]
     value: Option<OsString>,

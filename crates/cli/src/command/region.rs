@@ -345,6 +345,10 @@ impl ServeArguments {
         let server_secret = self.server_secret_file.as_deref().map(secret_of);
         options.server_secret = server_secret.transpose()?;
         options.tls = self.tls(pool)?;
+        // Without a secret, the listener refuses the address.
+        if options.secret.is_some() {
+            self.security.check(self.listen, options.tls.is_some())?;
+        }
         options.connection_count_max = self.connections as usize;
         options.terms = lease_terms(self.lease);
         options.is_candidate = !self.no_master;
@@ -365,7 +369,7 @@ impl ServeArguments {
 
     /// Returns the encryption of the server's connections.
     fn tls(&self, pool: &PoolArguments) -> anyhow::Result<Option<ServerTls>> {
-        let own = pool.tls_server(self.security, self.listen)?;
+        let own = pool.tls_server(self.security)?;
         match (own, pool.tls_client()?) {
             (None, None) => Ok(None),
             (Some(own), Some(others)) => Ok(Some(ServerTls { own, others })),

@@ -66,7 +66,13 @@ impl Elsewhere {
                 Ok(CoordinatorReply::NotYet(error.into()))
             }
             Err(ClusterError::NoCluster) => Err(no_cluster(&self.address)),
-            Err(error) => Err(anyhow::Error::new(error).context(self.address.to_string())),
+            Err(error) => {
+                let what = format!(
+                    "cannot read the cluster of the coordinator {}",
+                    self.address
+                );
+                Err(anyhow::Error::new(error).context(what))
+            }
         }
     }
 
@@ -162,9 +168,8 @@ pub(super) fn refuse_empty(
     is_init: bool,
     explain: impl FnOnce(ServerError) -> anyhow::Error,
 ) -> anyhow::Result<()> {
-    let failed = |path: &Path| format!("cannot read directory '{}'", path.display());
-    let has_coordinator = Embedded::is_in(path).with_context(|| failed(path))?;
-    let has_server = PreparedServer::is_in(data).with_context(|| failed(data))?;
+    let has_coordinator = Embedded::is_in(path).with_context(|| unreadable(path))?;
+    let has_server = PreparedServer::is_in(data).with_context(|| unreadable(data))?;
     if has_coordinator || has_server {
         return Ok(());
     }
@@ -176,6 +181,13 @@ pub(super) fn refuse_empty(
         }
     }
     if is_init { Ok(()) } else { Err(empty(data)) }
+}
+
+fn unreadable(path: &Path) -> String {
+    format!(
+        "cannot read directory '{}'; check that it is a directory that this user can read",
+        path.display()
+    )
 }
 
 fn mistaken(data: &Path, options: &ServerOptions, cluster: ClusterId) -> anyhow::Error {
@@ -219,8 +231,7 @@ impl Own {
         is_init: bool,
     ) -> anyhow::Result<Self> {
         let is_there = Embedded::is_in(path);
-        let is_there =
-            is_there.with_context(|| format!("cannot read directory '{}'", path.display()))?;
+        let is_there = is_there.with_context(|| unreadable(path))?;
         if let Some(cluster) = prepared.cluster()
             && !is_there
         {
@@ -240,13 +251,18 @@ impl Own {
             (Err(ClusterError::NoCluster), None) if !is_init => return Err(empty(data)),
             (Err(ClusterError::NoCluster), None) => {
                 let founded = admin::create_cluster(&coordinator);
-                let cluster = founded.with_context(|| address.to_string())?;
+                let cluster =
+                    founded.with_context(|| format!("cannot create a cluster in {address}"))?;
                 tracing::info!("created {cluster} in {address}");
                 Some(cluster)
             }
-            (Err(error), _) => return Err(anyhow::Error::new(error).context(address.to_string())),
+            (Err(error), _) => {
+                let what = format!("cannot read the records of the coordinator {address}");
+                return Err(anyhow::Error::new(error).context(what));
+            }
         };
-        let started = Started::begin(coordinator).with_context(|| address.to_string())?;
+        let started = Started::begin(coordinator);
+        let started = started.with_context(|| format!("cannot start the coordinator {address}"))?;
         Ok(Self {
             coordinator: SharedCoordinator::new(started, &address.to_string()),
             founded,
@@ -275,8 +291,10 @@ fn lost(address: &CoordinatorAddress, data: &Path, cluster: ClusterId) -> anyhow
 
 fn open_embedded(path: &Path) -> anyhow::Result<Embedded> {
     if let Some(parent) = path.parent() {
-        private::create_directory_all(parent)
-            .with_context(|| format!("cannot create '{}'", parent.display()))?;
+        private::create_directory_all(parent).with_context(|| {
+            let parent = parent.display();
+            format!("cannot create directory '{parent}' for the coordinator's data")
+        })?;
     }
     let opened = Embedded::open_directory(path, Arc::new(SystemClock))?;
     // The directory now belongs to this process.

@@ -229,7 +229,11 @@ impl ServeArguments {
             let reason = "a node needs the pool's secret itself, not a key derived from it";
             return Err(BadArgument(reason.to_owned()).into());
         }
-        options.tls = pool.tls_server(self.security, address)?;
+        options.tls = pool.tls_server(self.security)?;
+        // Without a secret, the listener refuses the address.
+        if options.secret.is_some() {
+            self.security.check(address, options.tls.is_some())?;
+        }
         options.connection_count_max = self.connections as usize;
         options.silence_max = Duration::from_secs(self.silence.into());
         options.session_count_max = self.sessions_per_client as usize;

@@ -44,12 +44,12 @@ pub(crate) struct CheckArguments {
     #[command(flatten)]
     seeds: SeedArguments,
 
-    /// What fails. `calm`: only what a fabric may do; `crashes`: also deaths, pauses, zombies and
-    /// broken connections; `retraining`: the same while leaves move; `node-loss`: the node restarts
-    /// empty; `trees`: crashes on tables with a tree; `compaction`: the same while leaves are
-    /// merged; `calls`: crashes on tables that the node holds; `xstore`: on tables whose models the
-    /// node trains; `bytes`: on tables of byte strings; `all`: each in turn [default: `crashes`;
-    /// with --plant, the profile that finds the bug]
+    /// Faults to simulate. `calm`: only what a fabric may do; `crashes`: also deaths, pauses,
+    /// zombies and broken connections; `retraining`: the same while leaves move; `node-loss`: the
+    /// node restarts empty; `trees`: crashes on tables with a tree; `compaction`: the same while
+    /// leaves are merged; `calls`: crashes on tables that the node holds; `xstore`: on tables whose
+    /// models the node trains; `bytes`: on tables of byte strings; `all`: each in turn [default:
+    /// `crashes`; with --plant, the profile that finds the bug]
     #[arg(long)]
     profile: Option<Profiles>,
 

@@ -39,7 +39,7 @@ pub(crate) fn run(arguments: &NetworkArguments) -> anyhow::Result<Ending> {
     }
     print(figures(&check.results))?;
     print(format!(
-        "{} Everything here is modelled, in virtual time.\n",
+        "{} Everything here is modeled, in virtual time.\n",
         check.summary()
     ))?;
     warn_if_far(&check);

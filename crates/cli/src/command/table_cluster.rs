@@ -11,7 +11,7 @@ use super::table::TableCommand;
 use crate::cluster_options::PersistentArguments;
 use crate::failure::Ending;
 use crate::log::say;
-use crate::output::{Lines, OutputFormat, grid, print};
+use crate::output::{Lines, OutputFormat, counted, grid, print};
 use farleaf_bench::quantity::{count, size};
 
 /// Runs `farleaf table` for a cluster.
@@ -78,12 +78,6 @@ fn nowhere(view: &View, name: &str) -> Option<Waiting> {
         let of_table = regions.iter().find(|it| it.region == waits.region);
         of_table.is_some_and(|it| it.primary.is_none())
     })
-}
-
-/// Formats a number with its noun: `1 region`, `2 regions`.
-pub(super) fn counted(number: usize, what: &str) -> String {
-    let plural = if number == 1 { "" } else { "s" };
-    format!("{} {what}{plural}", count(number as u64))
 }
 
 /// Table, as `list` and `cluster status` show it.

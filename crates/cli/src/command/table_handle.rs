@@ -28,7 +28,7 @@ impl TableHandle {
     /// that only tables of bytes support, if any.
     ///
     /// # Errors
-    /// The table cannot be opened, or it has kind words and an option is for tables of bytes.
+    /// The table cannot be opened, or it holds words and an option is for tables of bytes.
     pub(super) fn open(
         pool: &PoolArguments,
         argument: &TableArgument,

@@ -84,8 +84,8 @@ pub(super) fn read_word(table: &str, role: &str, argument: &OsStr) -> Result<u64
     let parsed = argument.to_str().map(parse_key);
     parsed.and_then(Result::ok).ok_or_else(|| {
         BadArgument(format!(
-            "invalid value '{}' for the {role} in table '{table}', which has kind words: expected \
-             a whole number from 0 to {}",
+            "invalid value '{}' for the {role} in table '{table}', which holds 64-bit words: \
+             expected a whole number from 0 to {}",
             Escaped(argument.as_bytes()),
             u64::MAX
         ))
@@ -101,8 +101,8 @@ pub(super) fn refuse_for_words<'a>(
         return Ok(());
     };
     Err(BadArgument(format!(
-        "{option} cannot be used with table '{}', which has kind words: it is for tables of bytes; \
-         leave it out",
+        "{option} cannot be used with table '{}', which holds 64-bit words, not byte strings; leave it \
+         out",
         table.name()
     )))
 }

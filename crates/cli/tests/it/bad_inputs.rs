@@ -545,8 +545,10 @@ fn a_closed_stdin_has_no_records() {
         .args(["-c", &script])
         .env("FARLEAF_RUNTIME_DIR", place.runtime_directory());
     let ran: Ran = shell.stdin(Stdio::null()).output().expect("a shell").into();
+    assert_eq!(ran.status, Some(0), "{ran:?}");
     assert_eq!(
-        ran.quietly(),
-        "loaded 0 records of stdin into table 'default', which has kind words\n"
+        ran.stdout,
+        "loaded 0 records of stdin into table 'default', which holds 64-bit words\n"
     );
+    assert_eq!(ran.stderr, "stdin is empty: 0 records loaded\n");
 }

@@ -432,7 +432,11 @@ fn what_a_cluster_does_not_have_is_told() {
     refused(
         &none,
         1,
-        &["no table 'none'", &crew.cluster, "`farleaf table list`"],
+        &[
+            "table 'none' does not exist in the cluster at",
+            &crew.cluster,
+            "`farleaf table list`",
+        ],
     );
     // A key that is too long is an invalid argument of each command; the longest valid key is not.
     let long = "k".repeat(4097);

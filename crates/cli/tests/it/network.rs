@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use rcgen::generate_simple_self_signed;
 use rustix::process::Signal;
 
+use crate::cluster::address_of;
 use crate::pool::{Place, Ran, Server, lines};
 
 /// Server over TCP, and the directory of its clients.
@@ -67,8 +68,9 @@ fn assert_refused(ran: &Ran, fragments: &[&str]) {
 }
 
 const NO_RIGHT: &[&str] = &[
-    "permission denied: verb",
-    "connect with a secret and rights",
+    "needs the right '",
+    "permission denied: this session's rights do not allow the operation's writes",
+    "use a secret or key that grants more",
 ];
 
 /// Promise: a node on loopback prints its address, and every command works with it, with the secret
@@ -151,6 +153,34 @@ fn a_secret_that_others_can_read_is_warned_of() {
     assert_eq!(ran.status, Some(0), "{ran:?}");
     let warning = "other users of this host can read or change 'admin'; run `chmod 600 admin`";
     assert_eq!(ran.stderr.matches(warning).count(), 1, "{ran:?}");
+}
+
+/// Promise: the address of a pool given to `--cluster`, and the reverse, cause an error that
+/// names the right option, with a secret and without one.
+#[test]
+fn the_other_kind_of_server_is_recognized() {
+    let network = Network::guarded();
+    let init = ["region", "serve", "--data", "d", "--init", "--listen", "0"];
+    let server = network.place.start(&init);
+    let cluster = format!("tcp:{}", address_of(&server));
+    for secret in [&[][..], &["--secret-file", "admin"]] {
+        let run = |option: &str, address: &str| {
+            let line = [&[option, address][..], secret, &["get", "k"]].concat();
+            network.place.farleaf(&line)
+        };
+        let to_pool = format!("use --pool {}", network.pool);
+        let fragments = [
+            "a memory node of a pool, not a server of a cluster",
+            &to_pool,
+        ];
+        assert_refused(&run("--cluster", &network.pool), &fragments);
+        let to_cluster = format!("--cluster {cluster}");
+        let fragments = [
+            "a server of a cluster, not a memory node of a pool",
+            &to_cluster,
+        ];
+        assert_refused(&run("--pool", &cluster), &fragments);
+    }
 }
 
 /// Promise: a node with a given secret leaves none in a file. It admits clients with the same

@@ -37,7 +37,7 @@ fn nothing_is_made_before_all_is_checked() {
     refused(
         &ran,
         1,
-        &["cannot listen at", &address, "choose another address"],
+        &["cannot listen at", &address, "choose another port"],
     );
     let open = ["--init", "--listen", "0.0.0.0:0", "--advertise", "h:1"];
     let ran = serving(&place, "d", &open);

@@ -32,7 +32,8 @@ impl Service for RequestDispatcher {
                 coordinator.answer_coordinator(request, reply);
             }
             (Some(&COORDINATOR_TAG), None) => {
-                let how = "this server does not run a coordinator; use the coordinator's address";
+                let how = "this server runs no coordinator; use the address that the coordinator's \
+                           server printed at startup (`farleaf region serve --init`)";
                 CoordinatorService::<SharedCoordinator>::refuse(how, reply);
             }
             _ => refuse("unsupported request", reply),

@@ -481,7 +481,7 @@ fn difference(record: &TableRecord, options: &TableOptions) -> String {
     .flatten()
     .collect();
     if differences.is_empty() {
-        "with the same options; open it".to_owned()
+        "with the same options; nothing was changed".to_owned()
     } else {
         format!("with {}", differences.join(", "))
     }

@@ -102,6 +102,15 @@ pub enum ControlError {
         /// Description of the reply.
         what: String,
     },
+    /// A server of a cluster listens at the address, not a memory node.
+    #[error(
+        "{pool} is a server of a cluster, not a memory node of a pool; use --cluster with the \
+         coordinator's address, for example --cluster {pool}"
+    )]
+    OfCluster {
+        /// Name of the pool as given by the caller.
+        pool: String,
+    },
     /// The memory node refused the request.
     #[error("the memory node of {pool} refused the request: {reason}")]
     Refused {

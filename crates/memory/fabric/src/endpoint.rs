@@ -370,8 +370,9 @@ impl fmt::Display for BatchFailure {
             ),
             BatchErrorKind::Forbidden { addr, word_count } => write!(
                 f,
-                "permission denied: verb {verb} of the batch would change {} bytes at offset {:#x} \
-                 of {}; connect with a secret and rights that allow it",
+                "permission denied: this session's rights do not allow the operation's writes; use \
+                 a secret or key that grants more, and no lower --rights (verb {verb} of the batch: \
+                 {} bytes at offset {:#x} of {})",
                 word_count * 8,
                 addr.index() * 8,
                 addr.node()

@@ -2,6 +2,7 @@
 
 use std::io;
 
+use farleaf_base::size_text::size_in_bytes;
 use farleaf_fabric::BatchError;
 use farleaf_fabric::shm::{ListenError, NameError};
 use farleaf_fabric::tcp::TcpListenError;
@@ -21,8 +22,9 @@ pub enum NodeError {
     Size(#[from] SuperblockError),
     /// The host does not have enough memory.
     #[error(
-        "cannot allocate {size_bytes} bytes of memory for the pool: {source}; serve a smaller \
-         pool, or free memory"
+        "cannot allocate {} of memory for the pool: {source}; serve a smaller pool, or free \
+         memory",
+        size_in_bytes(*size_bytes)
     )]
     Memory {
         /// Requested size in bytes.

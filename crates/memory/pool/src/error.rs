@@ -1,6 +1,7 @@
 //! Errors of a node's memory.
 
 use farleaf_base::NodeId;
+use farleaf_base::size_text::size_in_bytes;
 use farleaf_fabric::{BatchError, ControlError};
 use thiserror::Error;
 
@@ -21,8 +22,11 @@ pub enum PoolError {
     Superblock(#[from] SuperblockError),
     /// There are not enough adjacent free chunks.
     #[error(
-        "the pool is full: {wanted_bytes} contiguous bytes were requested, and {free_bytes} of \
-         {size_bytes} bytes are free{}; drop a table, or serve a larger pool",
+        "the pool is full: {} contiguous were requested, and {} of {} are free{}; drop a table, or \
+         serve a larger pool",
+        size_in_bytes(*.wanted_bytes),
+        size_in_bytes(*.free_bytes),
+        size_in_bytes(*.size_bytes),
         reserved_text(*.reserve_bytes)
     )]
     Full {
@@ -74,6 +78,9 @@ fn dropped_text(dropped_count: u64) -> String {
 fn reserved_text(reserve_bytes: u64) -> String {
     match reserve_bytes {
         0 => String::new(),
-        reserve_bytes => format!(", of which {reserve_bytes} are reserved for retraining"),
+        reserve_bytes => {
+            let size = size_in_bytes(reserve_bytes);
+            format!(", of which {size} are reserved for retraining")
+        }
     }
 }

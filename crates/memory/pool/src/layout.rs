@@ -1,5 +1,6 @@
 //! Superblock, and the places that it determines.
 
+use farleaf_base::size_text::size_in_bytes;
 use farleaf_base::{BLOCK_SIZE_BYTES, NodeId, RemoteAddr, WordAddr, crc32c};
 use farleaf_fabric::{Batch, BatchError, Endpoint};
 use thiserror::Error;
@@ -113,7 +114,11 @@ pub enum SuperblockError {
         mapped_bytes: u64,
     },
     /// The memory is too small to hold a table.
-    #[error("a pool of {size_bytes} bytes is too small; the minimum is {MEMORY_SIZE_BYTES_MIN}")]
+    #[error(
+        "a pool of {} is too small; the minimum is {}",
+        size_in_bytes(*size_bytes),
+        size_in_bytes(MEMORY_SIZE_BYTES_MIN)
+    )]
     TooSmall {
         /// Requested size in bytes.
         size_bytes: u64,

@@ -14,7 +14,7 @@ use crate::request::channel::Channel;
 use crate::request::cluster::{ClusterTag, Membership};
 use crate::request::error::NetError;
 use crate::request::frame::{FRAME_SIZE_BYTES_MAX, Kind};
-use crate::request::handshake::{PROTOCOL, greet, key_of};
+use crate::request::handshake::{PROTOCOL, greet, is_memory_node, key_of};
 use crate::request::inbox::{Inbox, Limits, ReceiveError, Received};
 use crate::request::outbox::send;
 use crate::request::socket::prepare;
@@ -91,18 +91,25 @@ impl Connection {
     /// one.
     pub fn connect(address: &str, options: &ConnectOptions) -> Result<Self, NetError> {
         let (socket, peer) = open(address, options.connect_timeout)?;
-        let secret = match &options.secret {
-            Some(secret) => secret.clone(),
-            None => local_secret(address, peer)?,
-        };
-        let key = key_of(&secret, address)?;
         let failed = |source| NetError::Connect {
             address: address.to_owned(),
             source,
         };
         prepare(&socket).map_err(failed)?;
-        let expected = options.membership.cluster();
         let mut channel = Channel::plain(Arc::new(socket));
+        let secret = match &options.secret {
+            Some(secret) => secret.clone(),
+            None => match local_secret(address, peer) {
+                Err(NetError::NoSecret { address })
+                    if is_memory_node(&mut channel, options.connect_timeout) =>
+                {
+                    return Err(NetError::MemoryNode { address });
+                }
+                secret => secret?,
+            },
+        };
+        let key = key_of(&secret, address)?;
+        let expected = options.membership.cluster();
         if let Some(tls) = &options.tls {
             channel.encrypt_for(tls, host_of(address)).map_err(failed)?;
         }

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::secret::{Rights, SecretError};
+use crate::stream::why_not_bound;
 use thiserror::Error;
 
 use crate::request::cluster::{ClusterTag, name_of};
@@ -25,10 +26,7 @@ pub enum NetError {
         address: SocketAddr,
     },
     /// The system does not allow listening at this address.
-    #[error(
-        "cannot listen at {address}: {source}; choose another address, or stop the process that \
-         uses it"
-    )]
+    #[error("cannot listen at {address}: {}", why_not_bound(source))]
     Bind {
         /// Address of the listener.
         address: SocketAddr,
@@ -91,6 +89,14 @@ pub enum NetError {
         address: String,
         /// Error of the system.
         source: io::Error,
+    },
+    /// A memory node of a pool listens at the address.
+    #[error(
+        "{address} is a memory node of a pool, not a server of a cluster; use --pool tcp:{address}"
+    )]
+    MemoryNode {
+        /// Address of the memory node.
+        address: String,
     },
     /// The server sent no valid greeting.
     #[error("handshake with {address} failed: {how}; check that a Farleaf server is running there")]
@@ -208,6 +214,7 @@ impl NetError {
             | Self::NoSecret { .. }
             | Self::SecretFile { .. }
             | Self::Connect { .. }
+            | Self::MemoryNode { .. }
             | Self::Greeting { .. }
             | Self::Version { .. }
             | Self::Refused { .. }

@@ -23,7 +23,7 @@
 //! Integers are little-endian, and unused bytes are 0. The magic, the version and the text of a
 //! refusal have the same position in all future versions.
 
-use farleaf_base::foreign_protocol::ForeignProtocol;
+use farleaf_base::foreign_protocol::{ForeignProtocol, PortKind};
 
 use crate::request::cluster::ClusterTag;
 
@@ -71,6 +71,8 @@ pub(crate) enum GreetingError {
     Foreign(String),
     /// The peer uses TLS, and this side does not.
     Encrypted,
+    /// The peer is a memory node of a pool, or a client of one.
+    MemoryNode,
     /// The peer sent a request of a protocol that has a readable answer.
     OtherProtocol(ForeignProtocol),
     /// The message has another version; with its text, if it is a refusal.
@@ -114,6 +116,9 @@ impl Greeting {
 
     pub(crate) fn decode(message: &Message) -> Result<Self, GreetingError> {
         if message[..6] != MAGIC {
+            if PortKind::detect(message) == Some(PortKind::MemoryNode) {
+                return Err(GreetingError::MemoryNode);
+            }
             let begin = message[..8].escape_ascii().to_string();
             return Err(GreetingError::Foreign(begin));
         }
@@ -232,6 +237,9 @@ mod tests {
         foreign[..8].copy_from_slice(b"GET / HT");
         let error = Greeting::decode(&foreign).expect_err("foreign");
         assert_eq!(error, GreetingError::Foreign("GET / HT".to_owned()));
+        foreign[..8].copy_from_slice(b"\x04\0\0PCTLF");
+        let error = Greeting::decode(&foreign).expect_err("a memory node's");
+        assert_eq!(error, GreetingError::MemoryNode);
         let mut other = Greeting::Refusal("too\x1b old".to_owned()).encode();
         other[6] = 9;
         let reason = Some("too old".to_owned());

@@ -75,7 +75,8 @@ fn receive_message(
             return Ok(Err(GreetingError::OtherProtocol(protocol)));
         }
         if filled_bytes >= 8
-            && let Err(foreign @ GreetingError::Foreign(_)) = Greeting::decode(&message)
+            && let Err(foreign @ (GreetingError::Foreign(_) | GreetingError::MemoryNode)) =
+                Greeting::decode(&message)
         {
             return Ok(Err(foreign));
         }
@@ -172,6 +173,23 @@ pub(crate) fn greet(
     }
 }
 
+/// Returns whether the peer is a memory node of a pool. Finds it out without a secret, by its reply
+/// to a hello.
+pub(crate) fn is_memory_node(channel: &mut Channel, time: Duration) -> bool {
+    let until = Instant::now() + time;
+    let mut ask = || {
+        channel.set_write_time(time)?;
+        let hello = Greeting::Hello {
+            nonce: nonce()?,
+            expected: None,
+        };
+        send_message(channel, &hello)?;
+        receive_message(channel, until)
+    };
+    let decoded = |received: Result<Message, _>| received.and_then(|it| Greeting::decode(&it));
+    matches!(ask().map(decoded), Ok(Err(GreetingError::MemoryNode)))
+}
+
 /// Describes an error of the TLS library for a client.
 fn how_tls_failed(error: &io::Error) -> String {
     let cause = error.get_ref().and_then(|it| it.downcast_ref());
@@ -212,6 +230,7 @@ fn interpret_message(
             &address,
             format!("its reply is not in Farleaf's wire protocol (it begins with '{begin}')"),
         )),
+        Err(GreetingError::MemoryNode) => Err(NetError::MemoryNode { address }),
         Err(GreetingError::Encrypted) => Err(failed(&address, "it uses TLS".to_owned())),
         Err(GreetingError::OtherProtocol(protocol)) => {
             Err(failed(&address, format!("it sent a request of {protocol}")))
@@ -380,6 +399,10 @@ fn receive_greeting(
                     "this server uses Farleaf's wire protocol, but the first message begins with \
                      '{begin}'"
                 )
+            }
+            GreetingError::MemoryNode => {
+                "this is a server of a cluster, but the client expects a memory node of a pool"
+                    .to_owned()
             }
             GreetingError::Version { theirs, .. } => format!(
                 "this server speaks version {WIRE_VERSION} of the wire protocol, the client \

@@ -2,6 +2,7 @@
 
 use std::ops::RangeInclusive;
 
+pub use farleaf_base::size_text::size;
 pub use farleaf_chart::shown::count;
 
 /// Error of an invalid quantity: the words after "invalid value 'x' for ...:".
@@ -81,20 +82,6 @@ pub fn parse_size(text: &str) -> Result<u64, NotAQuantity> {
     size.ok_or_else(|| {
         NotAQuantity("expected a size, such as 67108864, 64MiB or 2GiB (or KiB, TiB)".to_owned())
     })
-}
-
-/// Formats a size: in whole units where it is exact, else with one decimal.
-pub fn size(bytes: u64) -> String {
-    let units = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
-    let Some((shift, unit)) = units.into_iter().find(|(shift, _)| bytes >> shift > 0) else {
-        return format!("{bytes} B");
-    };
-    let whole = 1_u64 << shift;
-    if bytes.is_multiple_of(whole) {
-        format!("{} {unit}", bytes / whole)
-    } else {
-        format!("{:.1} {unit}", bytes as f64 / whole as f64)
-    }
 }
 
 fn split_unit(text: &str) -> (&str, &str) {

@@ -12,7 +12,8 @@ use serde::Serialize;
 use super::identity::{OrphanStatus, RefusalStatus, identity_lacks, orphans_of, refusals_of};
 use super::mismatch::{MismatchStatus, note_mismatches};
 use super::verified::{self, VerificationStatus};
-use crate::command::table_cluster::{Listed, counted, tables_of};
+use crate::command::table_cluster::{Listed, tables_of};
+use crate::output::counted;
 use crate::strings::{EncodingArguments, Notation, ShownRecord, ShownValue};
 
 /// State of a cluster, as one JSON object.

@@ -10,7 +10,7 @@ use farleaf_cluster::view::View;
 use serde::Serialize;
 
 use super::cluster_status::ClusterStatus;
-use crate::command::table_cluster::counted;
+use crate::output::counted;
 
 /// Orphan: a directory that a server keeps until an operator removes it.
 #[derive(Serialize)]

@@ -104,7 +104,7 @@ enum ClusterCommand {
     /// Move all replicas of a server to other servers and assign it no new ones, so that it can be
     /// stopped
     Drain {
-        /// Number of the server
+        /// Number of the server to drain
         server: u64,
         /// Wait until the server has no replica left
         #[arg(long)]
@@ -112,7 +112,7 @@ enum ClusterCommand {
     },
     /// Assign replicas to a drained server again
     Undrain {
-        /// Number of the server
+        /// Number of the server to use again
         server: u64,
     },
     /// Continue a region without the named servers, when none of its members is left. Records that

@@ -14,10 +14,9 @@ use farleaf_cluster::view::View;
 use super::PatienceArgument;
 use super::cluster_status::{phase_text, servers_of};
 use crate::command::cluster_client::Opened;
-use crate::command::table_cluster::counted;
 use crate::failure::Ending;
 use crate::log::say;
-use crate::output::print;
+use crate::output::{counted, print};
 use crate::strings::EncodingArguments;
 
 /// Interval at which the reason for waiting is printed, if nothing changes.

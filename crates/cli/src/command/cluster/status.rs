@@ -13,9 +13,9 @@ use super::identity::identity_text;
 use super::mismatch::mismatch_text;
 use super::verified;
 use crate::command::cluster_client::Opened;
-use crate::command::table_cluster::{self, counted};
+use crate::command::table_cluster;
 use crate::failure::Ending;
-use crate::output::{Lines, OutputFormat, grid, print};
+use crate::output::{Lines, OutputFormat, counted, grid, print};
 use farleaf_bench::quantity::{count, size};
 
 /// Maximum number of bytes of a key in the output.

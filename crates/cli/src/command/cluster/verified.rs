@@ -6,7 +6,7 @@ use farleaf_cluster::record::VerificationReport;
 use serde::Serialize;
 
 use super::cluster_status::{RegionStatus, ReplicaStatus};
-use crate::command::table_cluster::counted;
+use crate::output::counted;
 
 /// Progress of the verification of a replica's files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

@@ -6,7 +6,7 @@ use farleaf::{ByteLoadError, ByteTable, ErrorKind, Session};
 use super::each::Writing;
 use super::served::check_pool_served;
 use super::{Target, tell_empty};
-use crate::output::print;
+use crate::output::{counted, print};
 use crate::progress::count_bar;
 use crate::records::{Source, StringRecords};
 use crate::table_options::KindName;
@@ -56,9 +56,8 @@ fn load_at_once(
         Ok(summary) => {
             check_pool_served(session.pool())?;
             print(format_args!(
-                "loaded {} records of {source} into table '{}' (pages {}, models {}, value blocks \
-                 {})\n",
-                count(summary.record_count),
+                "loaded {} of {source} into table '{}' (pages {}, models {}, value blocks {})\n",
+                counted(summary.record_count as usize, "record"),
                 target.name,
                 count(summary.page_count),
                 count(summary.model_count),

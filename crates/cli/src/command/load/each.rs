@@ -6,7 +6,7 @@ use farleaf::Error;
 use indicatif::ProgressBar;
 
 use crate::failure::tell;
-use crate::output::print;
+use crate::output::{counted, print};
 use crate::progress::count_bar;
 use crate::records::{Source, StringRecords, WordRecord};
 use crate::watch::Watched;
@@ -80,8 +80,8 @@ impl<R: InOrder + ?Sized> Writing<'_, R> {
     pub(super) fn tell_written(&self, updated_count: usize) -> anyhow::Result<()> {
         let record_count = self.records.count();
         print(format_args!(
-            "wrote {} records of {} into table '{}', which had records: {} inserted, {} updated\n",
-            count(record_count as u64),
+            "wrote {} of {} into table '{}', which had records: {} inserted, {} updated\n",
+            counted(record_count, "record"),
             self.source,
             self.name,
             count((record_count - updated_count) as u64),
@@ -150,10 +150,10 @@ impl<R: InOrder + ?Sized> Writing<'_, R> {
             .map(|last| self.records.shown_key(last));
         let which = which_are_written(last.flatten(), self.records.shown_key(written));
         stopped.why.context(format!(
-            "only {} of {} records of {} were written into table '{}' ({which}); load the file \
+            "only {} of {} of {} were written into table '{}' ({which}); load the file \
              again, which starts from the first record",
             count(written as u64),
-            count(all as u64),
+            counted(all, "record"),
             self.source,
             self.name,
         ))

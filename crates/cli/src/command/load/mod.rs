@@ -30,6 +30,7 @@ use crate::arguments::{PoolArguments, TableArgument};
 use crate::cluster_options::{DurabilityArgument, PersistentArguments};
 use crate::command::connection::{log_costs, open_sessions};
 use crate::failure::{BadArgument, Ending};
+use crate::log::say;
 use crate::output::print;
 use crate::progress::bytes_bar;
 use crate::records::{FileFormat, Input, Source, StringRecords, WordRecord, read_words};
@@ -130,6 +131,15 @@ enum Records {
     Bytes(StringRecords),
 }
 
+impl Records {
+    fn is_empty(&self) -> bool {
+        match self {
+            Self::Words(records) => records.is_empty(),
+            Self::Bytes(records) => records.count() == 0,
+        }
+    }
+}
+
 /// Reads and checks the whole file, then bulk-loads an empty table, or writes the records one by
 /// one into a table that has records.
 pub(crate) fn run(pool: &PoolArguments, arguments: &LoadArguments) -> anyhow::Result<Ending> {
@@ -163,8 +173,11 @@ pub(crate) fn run(pool: &PoolArguments, arguments: &LoadArguments) -> anyhow::Re
 /// file shows a kind, so the message names the table's.
 fn tell_empty(source: &Source, name: &str, kind: KindName) -> anyhow::Result<()> {
     print(format_args!(
-        "loaded 0 records of {source} into table '{name}', which has kind {}\n",
-        kind.name()
+        "loaded 0 records of {source} into table '{name}', which holds {}\n",
+        match kind {
+            KindName::Words => "64-bit words",
+            KindName::Bytes => "byte strings",
+        }
     ))
 }
 
@@ -213,7 +226,7 @@ fn read_with(
             "nothing was loaded".to_owned()
         }
     };
-    Ok(match kind {
+    let records = match kind {
         KindName::Words => {
             let records = read_words(&mut input, format, is_guess);
             Records::Words(records.with_context(|| hint(KindName::Bytes))?)
@@ -222,7 +235,11 @@ fn read_with(
             let records = StringRecords::read(&mut input, format);
             Records::Bytes(records.with_context(|| hint(KindName::Words))?)
         }
-    })
+    };
+    if records.is_empty() {
+        say(format_args!("{source} is empty: 0 records loaded"));
+    }
+    Ok(records)
 }
 
 fn create_and_load(

@@ -9,7 +9,7 @@ use super::{LoadArguments, Records, read};
 use crate::arguments::PoolArguments;
 use crate::command::cluster_client::{Opened, open_cluster};
 use crate::failure::{Ending, tell};
-use crate::output::print;
+use crate::output::{counted, print};
 use crate::progress::count_bar;
 use crate::records::{Source, StringRecords};
 use crate::table_options::KindName;
@@ -57,8 +57,8 @@ pub(super) fn run(
     };
     loading.run(&opened)?;
     print(format_args!(
-        "wrote {} records of {source} into table '{name}'\n",
-        count(records.count() as u64),
+        "wrote {} of {source} into table '{name}'\n",
+        counted(records.count(), "record"),
     ))?;
     Ok(Ending::Done)
 }
@@ -174,10 +174,10 @@ impl Loading<'_> {
             None => "possibly more".to_owned(),
         };
         why.context(format!(
-            "only {} of {} records of {} are known to be written into table '{}' ({which}); load \
+            "only {} of {} of {} are known to be written into table '{}' ({which}); load \
              the file again, which starts from the first record",
             count(written_count as u64),
-            count(self.records.count() as u64),
+            counted(self.records.count(), "record"),
             self.source,
             self.table.name(),
         ))

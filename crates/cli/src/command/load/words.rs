@@ -7,7 +7,7 @@ use super::each::Writing;
 use super::served::check_pool_served;
 use super::{Target, tell_empty};
 use crate::command::target::{Sessions, WordTable};
-use crate::output::print;
+use crate::output::{counted, print};
 use crate::progress::count_bar;
 use crate::records::{Source, WordRecord};
 use crate::table_options::KindName;
@@ -59,8 +59,8 @@ fn load_at_once(
         Ok(summary) => {
             check_served(sessions, target, records)?;
             print(format_args!(
-                "loaded {} records of {source} into table '{}' (leaves {}, models {})\n",
-                count(summary.record_count),
+                "loaded {} of {source} into table '{}' (leaves {}, models {})\n",
+                counted(summary.record_count as usize, "record"),
                 table.name(),
                 count(summary.leaf_count),
                 count(summary.model_count)

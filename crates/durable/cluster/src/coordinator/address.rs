@@ -60,7 +60,7 @@ impl FromStr for CoordinatorAddress {
             why,
         };
         let Some((kind, place)) = text.split_once(':') else {
-            return Err(wrong("missing ':'".to_owned()));
+            return Err(wrong("missing kind".to_owned()));
         };
         match kind {
             "tcp" if is_host_and_port(place) => Ok(Self::Served(place.to_owned())),
@@ -78,6 +78,7 @@ impl FromStr for CoordinatorAddress {
                 Err(wrong("expected 'dir:' and a path".to_owned()))
             }
             "dir" => Ok(Self::Directory(PathBuf::from(place))),
+            _ if is_host_and_port(text) => Err(wrong(format!("missing kind, as in 'tcp:{text}'"))),
             other => Err(wrong(format!("unknown kind '{other}:'"))),
         }
     }
@@ -130,9 +131,9 @@ mod tests {
     #[test]
     fn other_texts_are_refused() {
         let cases = [
-            ("", "missing ':'"),
-            ("10.0.0.5", "missing ':'"),
-            ("10.0.0.5:7480", "unknown kind '10.0.0.5:'"),
+            ("", "missing kind"),
+            ("10.0.0.5", "missing kind"),
+            ("10.0.0.5:7480", "missing kind, as in 'tcp:10.0.0.5:7480'"),
             ("udp:h:1", "unknown kind 'udp:'"),
             ("TCP:h:1", "unknown kind 'TCP:'"),
             ("tcp:", "expected 'tcp:' and HOST:PORT"),

@@ -95,7 +95,7 @@ impl Planner<'_> {
             return Err(format!("another change is in progress: {}", record.phase));
         }
         if self.primary_report(record).is_none() {
-            return Err("the region is not served now".to_owned());
+            return Err(not_served(record));
         }
         let opened = RegionRecord {
             is_new: false,
@@ -129,8 +129,15 @@ impl Planner<'_> {
         if let Some(there) = record.replica_on(to) {
             let is_primary = record.primary == Some(leaving);
             let in_sync = record.backup(there.number).is_some_and(|it| it.in_sync);
-            if !is_primary || !in_sync {
-                return Err(format!("{to} already has a replica of the region"));
+            if !is_primary {
+                return Err(format!("{to} already has a replica of {}", record.region));
+            }
+            if !in_sync {
+                return Err(format!(
+                    "{to} has a replica of {} that is not in sync yet; retry when `farleaf cluster \
+                     status` shows it in sync",
+                    record.region
+                ));
             }
             if !self.is_usable(&record, there) {
                 return Err(format!("{to} is lost, so it cannot become the primary"));
@@ -198,4 +205,19 @@ fn answer(
         admin_request.modified,
     ))
     .put(admin_request_key(number), answered.encode())
+}
+
+/// Returns why a region without a serving primary is not changed.
+fn not_served(record: &RegionRecord) -> String {
+    let why = match record.primary {
+        Some(primary) => format!(
+            "its primary on {} does not report as serving",
+            primary.server
+        ),
+        None => "it has no primary".to_owned(),
+    };
+    format!(
+        "{} is not served now: {why}; retry when `farleaf cluster status` shows it as served",
+        record.region
+    )
 }

@@ -69,7 +69,7 @@ fn move_primary(test_cluster: &TestCluster, table: &PersistentTable, to_spare: b
         match wait_answer(test_cluster, number) {
             AdminReply::Begun => break,
             // The primary of the previous move is still opening.
-            AdminReply::Refused(how) => assert_eq!(how, "the region is not served now"),
+            AdminReply::Refused(how) => assert!(how.contains("is not served now"), "{how}"),
         }
         assert!(
             since.elapsed() < Duration::from_secs(30),

@@ -50,7 +50,7 @@ fn alone<B: Backend>(backend: &B) {
         assert_eq!(
             read(endpoint, 4, 3).await,
             [0, u64::MAX, 77],
-            "no carry into neighbours"
+            "no carry into neighbors"
         );
     })]);
 }

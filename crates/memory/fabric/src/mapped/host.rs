@@ -2,6 +2,8 @@
 
 use std::io;
 
+use farleaf_base::size_text::size_in_bytes;
+
 /// Returns an error for a size that the host cannot provide. The kernel would return none: it
 /// allocates pages of a memfd until the host has none left, and then kills some process, not always
 /// the one that allocated.
@@ -17,7 +19,7 @@ pub(super) fn check_available(size_bytes: u64) -> io::Result<()> {
     }
     Err(io::Error::new(
         io::ErrorKind::OutOfMemory,
-        format!("{size_bytes} bytes requested, {available} bytes available on this host"),
+        format!("this host has {} available", size_in_bytes(available)),
     ))
 }
 

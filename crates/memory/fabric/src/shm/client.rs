@@ -163,10 +163,15 @@ fn unanswered(
 /// Adds the socket's path and the setting that selects it: the node may run in another directory.
 fn at_socket(name: &PoolName, error: &io::Error) -> io::Error {
     let path = name.socket_path();
-    let message = format!(
-        "{error} at {} ({DIRECTORY_VARIABLE} chooses another directory)",
-        path.display()
-    );
+    let path = path.display();
+    let message = if error.kind() == io::ErrorKind::PermissionDenied {
+        format!(
+            "{error} at {path}, which this user needs permission to write; run this program as the \
+             user of the memory node, or connect over TCP (`farleaf serve --listen`)"
+        )
+    } else {
+        format!("{error} at {path} ({DIRECTORY_VARIABLE} chooses another directory)")
+    };
     io::Error::new(error.kind(), message)
 }
 

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use farleaf_base::foreign_protocol::PortKind;
 use farleaf_base::locks::lock;
 use farleaf_base::{NodeId, OwnerWord};
 
@@ -113,9 +114,13 @@ impl TcpClient {
             pool: pool.clone(),
             reason: reason.to_owned(),
         };
-        let secret = secret.ok_or_else(|| {
-            refused("it requires a secret; set one with --secret-file or FARLEAF_SECRET")
-        })?;
+        let Some(secret) = secret else {
+            return Err(if is_of_cluster(socket, options.answer_time_max) {
+                ControlError::OfCluster { pool }
+            } else {
+                refused("it requires a secret; set one with --secret-file or FARLEAF_SECRET")
+            });
+        };
         let rights = options.rights.unwrap_or(secret.rights());
         let mut client = Self {
             socket: socket.try_clone().map_err(unreachable)?,
@@ -372,6 +377,10 @@ impl TcpClient {
     }
 
     fn decode(&self, frame: &Frame) -> Result<ControlReply, ControlError> {
+        if PortKind::detect(frame) == Some(PortKind::Cluster) {
+            let pool = self.pool.clone();
+            return Err(ControlError::OfCluster { pool });
+        }
         match ControlReply::decode(frame).map_err(|malformed| self.malformed(&malformed.0))? {
             ControlReply::Refused(reason) => Err(ControlError::Refused {
                 pool: self.pool.clone(),
@@ -517,6 +526,21 @@ fn open_socket(address: &str, time_max: Duration) -> io::Result<(TcpStream, Sock
 
 fn connect_to(peer: SocketAddr, time_max: Duration) -> io::Result<TcpStream> {
     TcpStream::connect_timeout(&peer, time_max)
+}
+
+/// Returns whether the peer is a server of a cluster. Finds it out without a secret, by its reply
+/// to a hello.
+fn is_of_cluster(socket: TcpStream, time_max: Duration) -> bool {
+    let hello = ControlRequest::Hello {
+        purpose: Purpose::Control,
+        rights: Rights::Read,
+        pid: std::process::id(),
+        nonce: [0; 32],
+        pass: Pass::default(),
+    };
+    let reply = Stream::new(socket, None)
+        .and_then(|mut stream| exchange(&mut stream, &hello.encode(), time_max));
+    reply.is_ok_and(|reply| PortKind::detect(&reply) == Some(PortKind::Cluster))
 }
 
 fn exchange(stream: &mut Stream, request: &Frame, time_max: Duration) -> io::Result<Frame> {

@@ -29,7 +29,7 @@ use farleaf_net::permit::Permits;
 use farleaf_net::secret::PassKey;
 use farleaf_net::secret::Secret;
 use farleaf_net::secret::{LocalSecret, local_secret_path};
-use farleaf_net::stream::Stream;
+use farleaf_net::stream::{Stream, why_not_bound};
 use farleaf_net::tls::{TlsLayer, TlsServer};
 use farleaf_net::warnings::Warnings;
 
@@ -91,7 +91,7 @@ pub enum TcpListenError {
         address: SocketAddr,
     },
     /// The system returned an error for the socket.
-    #[error("cannot listen at {address}: {source}")]
+    #[error("cannot listen at {address}: {}", why_not_bound(source))]
     Socket {
         /// Address to listen on.
         address: SocketAddr,

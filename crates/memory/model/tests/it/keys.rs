@@ -119,7 +119,7 @@ fn regular_shapes(count: u64) -> Vec<(&'static str, Vec<u64>)> {
                 .map(|i| to_key((i as f64 * 1e18).sqrt() * 1e4))
                 .collect(),
         ),
-        ("powers of two, and neighbours", {
+        ("powers of two, and neighbors", {
             let powers = (0..64).map(|exponent| 1_u64 << exponent);
             powers
                 .flat_map(|power| [power - 1, power, power + 1, !power])

@@ -29,7 +29,7 @@ pub struct RunReport {
     pub seed: u64,
     /// Commit of the code that ran.
     pub commit: String,
-    /// Whether times are modelled, not measured.
+    /// Whether times are modeled, not measured.
     pub modelled: bool,
     /// Throughput: all operations over the time from the first to the last.
     pub throughput_ops_per_s: f64,

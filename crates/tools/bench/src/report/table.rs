@@ -114,7 +114,7 @@ pub fn comparison_table(reports: &[RunReport]) -> String {
         "p50, p99, round trips and bytes read: of the most frequent operation; metadata: per key\n",
     );
     if reports.iter().any(|report| report.modelled) {
-        text.push_str("* times are modelled, not measured\n");
+        text.push_str("* times are modeled, not measured\n");
     }
     text
 }
@@ -122,7 +122,7 @@ pub fn comparison_table(reports: &[RunReport]) -> String {
 fn heading(report: &RunReport) -> String {
     let mut text = String::new();
     let modelled = if report.modelled {
-        " (times are modelled, not measured)"
+        " (times are modeled, not measured)"
     } else {
         ""
     };
@@ -353,7 +353,7 @@ calls to the memory node: 25,000 (5.0 %)
         );
     }
 
-    /// Promise: the format of several runs; modelled ones are marked.
+    /// Promise: the format of several runs; modeled ones are marked.
     #[test]
     fn golden_comparison_table() {
         let mut other = example();
@@ -374,7 +374,7 @@ B zipfian  learned shm    lognormal       8  1.23M/s  850ns  5.95µs   1.00  176
 E uniform* sherman sim    sequential   1000  1.23M/s      -       -      -     -  0.21B       4
 ────────────────────────────────────────────────────────────────────────────────────────────────
 p50, p99, round trips and bytes read: of the most frequent operation; metadata: per key
-* times are modelled, not measured
+* times are modeled, not measured
 "
         );
     }

@@ -5,6 +5,7 @@ use std::{fmt, io};
 
 use farleaf::LayerKind;
 use farleaf::persistent::ClientError;
+use farleaf_base::size_text::size_in_bytes;
 use farleaf_cluster::ClusterError;
 use farleaf_server::ServerError;
 
@@ -28,9 +29,10 @@ pub enum BenchError {
     },
     /// The host has not enough memory.
     #[error(
-        "not enough memory: {records} records and {insert_count} inserts need {needed_bytes} \
-         bytes, and the host has {available_bytes} bytes available; use fewer --records or \
-         --operations, or {instead}"
+        "not enough memory: {records} records and {insert_count} inserts need {}, and the host has \
+         {} available; use fewer --records or --operations, or {instead}",
+        size_in_bytes(*needed_bytes),
+        size_in_bytes(*available_bytes)
     )]
     TooLarge {
         /// Number of records to load.
@@ -46,8 +48,10 @@ pub enum BenchError {
     },
     /// The host has not enough memory for a table that changes.
     #[error(
-        "not enough memory: {key_count} keys need {needed_bytes} bytes, and the host has \
-         {available_bytes} bytes available; use fewer keys or a smaller --size"
+        "not enough memory: {key_count} keys need {}, and the host has {} available; use fewer \
+         keys or a smaller --size",
+        size_in_bytes(*needed_bytes),
+        size_in_bytes(*available_bytes)
     )]
     TooManyKeys {
         /// Number of keys that ever exist.

@@ -177,5 +177,5 @@ fn figures_are_whole() {
         }
     }
     let (_, page) = files.last().expect("the page");
-    assert!(page.contains("not modelled") && page.contains("1.1 to 3.0"));
+    assert!(page.contains("not modeled") && page.contains("1.1 to 3.0"));
 }

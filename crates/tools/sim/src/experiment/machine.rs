@@ -1,4 +1,4 @@
-//! State that the sessions of one modelled client process share for one memory node, as in the
+//! State that the sessions of one modeled client process share for one memory node, as in the
 //! library.
 
 use core::cell::RefCell;
@@ -22,7 +22,7 @@ use crate::fabric::endpoint::{SimEndpoint, StillEndpoint};
 use crate::fabric::executor::sleep;
 use crate::fabric::world::ClientId;
 
-/// Session table of a memory node. No client dies in a modelled world, so nothing handles its
+/// Session table of a memory node. No client dies in a modeled world, so nothing handles its
 /// events.
 #[derive(Debug)]
 pub(super) struct SessionRegistry {

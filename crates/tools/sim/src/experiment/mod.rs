@@ -1,4 +1,4 @@
-//! Experiments: the real operations over a modelled network, measured in virtual time.
+//! Experiments: the real operations over a modeled network, measured in virtual time.
 //!
 //! The keys are divided evenly over the memory nodes, each of which has one table. The parts are
 //! key ranges, so that scans read neighboring records. Every client thread has a library session on

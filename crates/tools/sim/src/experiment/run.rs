@@ -30,7 +30,7 @@ use crate::nic::network::{Network, NetworkMark, TrainedCount, Utilisation};
 use crate::nic::parts::Parts;
 use farleaf_base::random::Random;
 
-/// Measurement of one window of an experiment. All of it is modelled.
+/// Measurement of one window of an experiment. All of it is modeled.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Measurement {
     /// Operations per second of virtual time.

@@ -23,11 +23,11 @@ pub(super) enum BatchEvent {
     Piece(usize),
     /// Adversarial network: the batch is reported complete.
     Complete,
-    /// Event in a modelled network.
+    /// Event in a modeled network.
     Modelled(ModelledEvent),
 }
 
-/// Next event of a batch in a modelled network.
+/// Next event of a batch in a modeled network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum ModelledEvent {
     /// The client's thread has rung the doorbell for its verbs to a node.

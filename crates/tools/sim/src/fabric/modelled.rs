@@ -1,4 +1,4 @@
-//! Modelled network: nothing is torn or lost, and time passes only in the queues and wires of
+//! Modeled network: nothing is torn or lost, and time passes only in the queues and wires of
 //! [`crate::nic`]. Its batches have no pieces, cuts or fences, which is why it executes about a
 //! million verbs per second. A batch is a sequence of moments: its doorbells ring, it arrives at
 //! each node, its verbs take effect one after the other, the reply arrives, the client's thread
@@ -85,7 +85,7 @@ impl ModelledNetwork {
     ) -> u64 {
         assert!(
             verbs.iter().all(|verb| world.is_inside(verb)),
-            "modelled clients stay inside their regions"
+            "modeled clients stay inside their regions"
         );
         let now = world.now;
         let batch = self.free.pop().unwrap_or_else(|| {

@@ -47,11 +47,11 @@ impl Network {
             (Self::Modelled(network), BatchEvent::Modelled(event)) => {
                 network.execute(world, batch, event)
             }
-            (Self::Modelled(_), event) => unreachable!("{event:?} in a modelled network"),
+            (Self::Modelled(_), event) => unreachable!("{event:?} in a modeled network"),
         }
     }
 
-    /// Wakes a future when a batch is complete. A modelled network only polls the batch's task.
+    /// Wakes a future when a batch is complete. A modeled network only polls the batch's task.
     pub(super) fn wake_when_complete(&mut self, batch: u64, waker: &Waker) {
         if let Self::Adversarial(network) = self {
             network.wake_when_complete(batch, waker);
@@ -73,7 +73,7 @@ impl Network {
         }
     }
 
-    /// Returns the number of batches of a client that are not complete. A modelled network, where
+    /// Returns the number of batches of a client that are not complete. A modeled network, where
     /// no client is fenced, does not count them.
     pub(super) fn in_flight_count(&self, client: ClientId) -> usize {
         match self {

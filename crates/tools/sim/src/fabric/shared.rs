@@ -62,14 +62,14 @@ impl SharedWorld {
         self.0.world.borrow_mut()
     }
 
-    /// Borrows the modelled network.
+    /// Borrows the modeled network.
     ///
     /// # Panics
-    /// The network is not modelled.
+    /// The network is not modeled.
     pub fn modelled(&self) -> RefMut<'_, ModelledNetwork> {
         RefMut::map(self.0.network.borrow_mut(), |network| match network {
             Network::Modelled(network) => &mut **network,
-            Network::Adversarial(_) => panic!("the network is not modelled"),
+            Network::Adversarial(_) => panic!("the network is not modeled"),
         })
     }
 
@@ -179,7 +179,7 @@ impl SharedWorld {
     }
 
     /// Registers the task that is being polled, to be polled again when this word of the client's
-    /// window is written (FABRIC-10). Returns whether that is possible: only in a modelled network,
+    /// window is written (FABRIC-10). Returns whether that is possible: only in a modeled network,
     /// whose connections never break.
     pub(super) fn watch_window(&self, client: ClientId, index: u64) -> bool {
         self.is_modelled() && self.borrow_mut().watch_window(client, index)

@@ -1,8 +1,8 @@
-//! Figures of papers, drawn from experiments over modelled NICs.
+//! Figures of papers, drawn from experiments over modeled NICs.
 //!
 //! TOML files (`experiments` in the repository) define the experiments. The result is one folder: a
 //! CSV file for each figure, an SVG file for each chart, and one self-contained HTML page. The page
-//! states, at its head and under each chart, that its numbers are modelled, and lists every
+//! states, at its head and under each chart, that its numbers are modeled, and lists every
 //! parameter with its source. Where the paper prints a number, the page shows it beside ours.
 //!
 //! | module | content |

@@ -24,7 +24,7 @@ pub(super) fn page(suite: &Suite, measured: &SuiteResults, figures: &[DrawnFigur
         html lang="en" {
             head {
                 meta charset="utf-8";
-                title { (experiments.title) ", modelled" }
+                title { (experiments.title) ", modeled" }
                 style { (PreEscaped(STYLE)) }
             }
             body {
@@ -118,7 +118,7 @@ fn network(suite: &Suite, measured: &SuiteResults) -> Markup {
 fn section(suite: &Suite, drawn: &DrawnFigure<'_>) -> Markup {
     let report = drawn.report;
     html! {
-        h2 id=(report.figure.id) { (report.figure.title) " (modelled)" }
+        h2 id=(report.figure.id) { (report.figure.title) " (modeled)" }
         @if !report.figure.note.is_empty() {
             p.note { (report.figure.note) }
         }
@@ -132,7 +132,7 @@ fn section(suite: &Suite, drawn: &DrawnFigure<'_>) -> Markup {
                 tr {
                     th { "What" }
                     th { "The paper" @if !suite.is_papers_testbed() { ", on another testbed" } }
-                    th { "Ours, modelled or counted" }
+                    th { "Ours, modeled or counted" }
                 }
                 @for beside in &report.beside {
                     tr { td { (beside.what) } td { (beside.paper) } td { (beside.ours) } }
@@ -248,7 +248,7 @@ fn network_parameters(suite: &Suite) -> Markup {
             }
         }
         p.note {
-            "Not modelled: congestion in the switch, packet loss, caches of the NIC for queue "
+            "Not modeled: congestion in the switch, packet loss, caches of the NIC for queue "
             "pairs and translations, a limit of outstanding READs per queue pair, the memory "
             "bus, and other work on any processor."
         }

@@ -86,7 +86,7 @@ fn title(report: &FigureReport<'_>, chart: &str) -> String {
     format!("{figure}: {chart}")
 }
 
-/// Returns the caption, by which every chart states that it is modelled.
+/// Returns the caption, by which every chart states that it is modeled.
 fn caption(suite: &Suite) -> String {
     let (size_name, size) = suite.size();
     let profile = suite.profile();
@@ -97,7 +97,7 @@ fn caption(suite: &Suite) -> String {
         ""
     };
     format!(
-        "modelled: {}{own}: {} memory nodes, {}; {} records ({size_name})",
+        "modeled: {}{own}: {} memory nodes, {}; {} records ({size_name})",
         profile.label(),
         suite.model().memory.node_count.value,
         suite.model().nic.name,

@@ -1,6 +1,6 @@
 //! Model of NICs, wires and processors, for the simulator's *performance* use.
 //!
-//! In a modelled world nothing is torn, late or lost. In virtual time, a batch passes through the
+//! In a modeled world nothing is torn, late or lost. In virtual time, a batch passes through the
 //! same stages as a real one, and waits wherever others are before it:
 //!
 //! 1. The NIC of its compute node: a doorbell, then each verb through the verb pipeline, then the

@@ -1,4 +1,4 @@
-//! Parameters of a modelled network, read from TOML, each with its source.
+//! Parameters of a modeled network, read from TOML, each with its source.
 
 use serde::{Deserialize, Serialize};
 

@@ -85,7 +85,7 @@ pub(crate) fn written(suite: &Suite, thread_count: usize) -> Vec<(String, String
 }
 
 /// Promise: every figure has its CSV file, its charts and its section of the page. The page states
-/// that it is modelled, with its parameters, and loads nothing from elsewhere.
+/// that it is modeled, with its parameters, and loads nothing from elsewhere.
 #[test]
 fn a_tiny_run_writes_a_page_that_needs_nothing_else() {
     let suite = tiny();
@@ -144,7 +144,7 @@ fn a_tiny_run_writes_a_page_that_needs_nothing_else() {
                 "{name}"
             );
             assert!(
-                text.contains("modelled: ") && text.contains("learned"),
+                text.contains("modeled: ") && text.contains("learned"),
                 "{name}"
             );
             assert!(page.contains(text), "{name} is in the page");
@@ -201,7 +201,7 @@ fn page(profile: Profile) -> String {
             }
         }
         if has_extension(name, "svg") {
-            assert!(text.contains(&format!("modelled: {label}: ")), "{name}");
+            assert!(text.contains(&format!("modeled: {label}: ")), "{name}");
         }
     }
     let page = files.into_iter().find(|(name, _)| name == "index.html");

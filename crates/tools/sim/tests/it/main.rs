@@ -9,14 +9,14 @@
 //! | `figures` | a tiny run writes all files, and the page is self-contained |
 //! | `freedoms` | torn READs and WRITEs, overtaking, cuts, and nothing after a fence |
 //! | `grown` | experiments in which memory nodes retrain |
-//! | `network` | the modelled network and experiments on it |
+//! | `network` | the modeled network and experiments on it |
 //! | `reversed` | scans of tables of words in descending order |
 //! | `retraining` | retrainers die in every phase, and steps reach their limits |
 //! | `sessions` | regression tests of sessions, step by step |
-//! | `stages` | each stage of the modelled network: what it delays |
+//! | `stages` | each stage of the modeled network: what it delays |
 //! | `training` | training by memory nodes for clients: its time and its benefit |
 //! | `tree_figures` | figures with tree layers |
-//! | `xstore_figures` | modelled memory nodes that answer calls, and XStore's figures |
+//! | `xstore_figures` | modeled memory nodes that answer calls, and XStore's figures |
 
 mod campaigns;
 mod checkers;

@@ -1,4 +1,4 @@
-//! Modelled network: its self-check, the laws of its queues, and experiments on it.
+//! Modeled network: its self-check, the laws of its queues, and experiments on it.
 
 use std::cell::Cell;
 

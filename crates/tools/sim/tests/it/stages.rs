@@ -1,4 +1,4 @@
-//! Stages of a modelled network, one by one: what each delays, and what it does not.
+//! Stages of a modeled network, one by one: what each delays, and what it does not.
 
 use std::cell::Cell;
 use std::rc::Rc;

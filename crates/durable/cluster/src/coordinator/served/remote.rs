@@ -76,6 +76,7 @@ impl RemoteCoordinator {
             NetError::NoSecret { .. }
             | NetError::SecretFile { .. }
             | NetError::DerivedKey { .. }
+            | NetError::MemoryNode { .. }
             | NetError::NotProven { .. }
             | NetError::Refused { .. }
             | NetError::Version { .. } => CoordinatorError::Invalid {

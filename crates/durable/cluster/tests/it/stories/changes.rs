@@ -132,7 +132,7 @@ fn wishes_that_cannot_be_done_are_refused() {
     refused(moved(region, off, on[0]), "has no replica");
     refused(
         moved(region, on[1], on[0]),
-        "already has a replica of the region",
+        "already has a replica of region",
     );
     refused(moved(region, on[0], ServerId(9)), "is not registered");
     let servers = vec![on[0]];

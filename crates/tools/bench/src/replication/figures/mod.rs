@@ -11,7 +11,7 @@
 //!
 //! Each figure compares no replication, trees sent and trees built. The page does not give their
 //! numbers in the paper: we know the subjects of its figures, but not its pages. All numbers are
-//! measured, none is modelled.
+//! measured, none is modeled.
 //!
 //! | module | content |
 //! |---|---|

@@ -42,7 +42,7 @@ fn head(suite: &Suite) -> Markup {
     let (size, base) = (suite.size(), suite.base());
     html! {
         p.modelled {
-            strong { "Real runs on this machine, not modelled, and not on the paper's testbed." }
+            strong { "Real runs on this machine, not modeled, and not on the paper's testbed." }
             " Two servers, each primary of " (size.regions) " regions and backup of as many, and "
             (base.threads) " threads of clients in one process, on "
             (Suite::processor_count()) " processors that all of them share, with "

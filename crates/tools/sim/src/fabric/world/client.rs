@@ -85,7 +85,7 @@ impl World {
     }
 
     /// Returns what has been executed for a client, counted separately from what its endpoint
-    /// reports (FABRIC-9). Only the layers above know retries and leaves. A modelled world counts
+    /// reports (FABRIC-9). Only the layers above know retries and leaves. A modeled world counts
     /// only verbs.
     pub fn executed(&self, client: ClientId) -> Cost {
         self.executed[client.0 as usize]
