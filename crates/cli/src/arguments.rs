@@ -83,7 +83,8 @@ pub(crate) struct PoolArguments {
         global = true,
         display_order = 900,
         value_name = "FILE",
-        env = "FARLEAF_TLS_CERT"
+        env = "FARLEAF_TLS_CERT",
+        requires = "tls_key"
     )]
     pub(crate) tls_cert: Option<PathBuf>,
 
@@ -93,7 +94,8 @@ pub(crate) struct PoolArguments {
         global = true,
         display_order = 900,
         value_name = "FILE",
-        env = "FARLEAF_TLS_KEY"
+        env = "FARLEAF_TLS_KEY",
+        requires = "tls_cert"
     )]
     pub(crate) tls_key: Option<PathBuf>,
 
@@ -222,26 +224,20 @@ impl PoolArguments {
     }
 
     /// Returns the files of this process's certificate, if they are given.
-    fn certificate(&self) -> Result<Option<CertificateFiles<'_>>, BadArgument> {
-        match (&self.tls_cert, &self.tls_key) {
-            (Some(certificate), Some(key)) => Ok(Some(CertificateFiles { certificate, key })),
-            (None, None) => Ok(None),
-            (Some(_), None) => Err(BadArgument(
-                "--tls-cert needs the private key of the certificate; set --tls-key".to_owned(),
-            )),
-            (None, Some(_)) => Err(BadArgument(
-                "--tls-key is the key of a certificate; set --tls-cert".to_owned(),
-            )),
-        }
+    fn certificate(&self) -> Option<CertificateFiles<'_>> {
+        let files = self.tls_cert.as_deref().zip(self.tls_key.as_deref());
+        files.map(|(certificate, key)| CertificateFiles { certificate, key })
     }
 
     /// Returns the encryption of connections that this process opens, if `--tls-ca` is given.
     pub(crate) fn tls_client(&self) -> anyhow::Result<Option<TlsClient>> {
-        let certificate = self.certificate()?;
         let Some(authorities) = &self.tls_ca else {
             return Ok(None);
         };
-        Ok(Some(TlsClient::from_files(authorities, certificate)?))
+        Ok(Some(TlsClient::from_files(
+            authorities,
+            self.certificate(),
+        )?))
     }
 
     /// Returns the encryption of connections that this process accepts, if `--tls-cert` is given.
@@ -253,7 +249,7 @@ impl PoolArguments {
             .tls_ca
             .as_deref()
             .filter(|_| listening.tls_verify_clients);
-        if let Some(files) = self.certificate()? {
+        if let Some(files) = self.certificate() {
             if listening.tls_verify_clients && authorities.is_none() {
                 let message = "--tls-verify-clients needs the authorities that clients' \
                                certificates must lead to; set --tls-ca";

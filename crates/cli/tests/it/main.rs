@@ -6,6 +6,7 @@ mod cluster;
 mod cluster_damage;
 mod cluster_inputs;
 mod cluster_waits;
+mod encrypted;
 mod errors_page;
 mod full_disk;
 mod lost_disks;

@@ -319,6 +319,7 @@ fn a_node_with_a_secret_listens_everywhere() {
         "8MiB",
         "--listen",
         "0.0.0.0:0",
+        "--insecure",
         "--secret-file",
         "secret",
     ];
