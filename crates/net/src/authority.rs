@@ -1,7 +1,7 @@
 //! Certificates for tests and test clusters: an authority, and one certificate that it signed.
 //!
-//! The authority's key is stored unencrypted beside the certificates, so whoever can read the
-//! directory can create certificates that clients trust.
+//! The authority's key is stored unencrypted beside the certificates: every reader of that file can
+//! create certificates that clients trust.
 
 use std::fs::{DirBuilder, OpenOptions};
 use std::io::{self, Write as _};

@@ -3,10 +3,10 @@
 //! Memory nodes and persistent tables use the same [secrets](secret), [sockets](stream) and
 //! [TLS](tls). Memory nodes have their own frames; everything else sends [`request`]s.
 //!
-//! A [`Listener`] answers requests by a [`Service`], with one thread per connection. A
-//! [`Connection`] sends requests, one at a time or several before it waits for the first reply.
-//! Requests and replies are bytes, which only the service interprets. The protocol is in
-//! `docs/reference/wire.md`.
+//! A [`Listener`](request::Listener) answers requests by a [`Service`](request::Service), with one
+//! thread per connection. A [`Connection`](request::Connection) sends requests, one at a time or
+//! several before it waits for the first reply. Requests and replies are bytes, which only the
+//! service interprets. The protocol is in `docs/reference/wire.md`.
 //!
 //! ```
 //! use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! Limit for log warnings that unauthenticated peers cause.
 //!
 //! An operator wants to see a line for each wrong secret, but a hundred thousand lines per minute
-//! fill a disk. So [`COUNT_MAX`] warnings of a kind are written per second. The others are reported
+//! fill a disk. So `COUNT_MAX` warnings of a kind are written per second. The others are reported
 //! by one line with their number, when the second is over.
 
 use std::net::SocketAddr;

@@ -26,8 +26,8 @@ pub struct ConnectOptions {
     /// Secret to prove. Without one, the client uses the secret that a listener on loopback has
     /// stored for its user's programs.
     pub secret: Option<Secret>,
-    /// Authorities that the server's certificate must lead to. If given, the connection is encrypted
-    /// and the certificate must be valid for the host in the address.
+    /// Authorities that the server's certificate must lead to. If given, the connection is
+    /// encrypted, and the certificate must be valid for the host in the address.
     pub tls: Option<TlsClient>,
     /// Expected cluster, if known: a server of another one is an error.
     pub membership: Membership,

@@ -32,7 +32,7 @@ pub struct ListenOptions {
     /// Largest number of concurrent connections, each of which has a thread.
     pub connection_count_max: usize,
     /// Largest size of a request in bytes, up to
-    /// [`FRAME_SIZE_BYTES_MAX`](crate::FRAME_SIZE_BYTES_MAX).
+    /// [`FRAME_SIZE_BYTES_MAX`](crate::request::FRAME_SIZE_BYTES_MAX).
     pub request_size_bytes_max: usize,
     /// Longest time for a frame that has begun, plus a second per MiB of it. Idle connections have
     /// no limit.

@@ -25,7 +25,7 @@ const REFUSAL_TIME: Duration = Duration::from_millis(10);
 /// Handler of requests.
 pub trait Service: Send + Sync {
     /// Answers one request. `reply` is empty; the handler appends the reply, of up to
-    /// [`FRAME_SIZE_BYTES_MAX`](crate::FRAME_SIZE_BYTES_MAX) bytes.
+    /// [`FRAME_SIZE_BYTES_MAX`](crate::request::FRAME_SIZE_BYTES_MAX) bytes.
     ///
     /// Requests of one connection are answered one after the other, in order; those of different
     /// connections concurrently. Dropping the server waits for handlers that are running.
