@@ -371,7 +371,6 @@ fn retry_or_reject<T>(error: NetError) -> Result<Attempt<T>, ClientError> {
         NetError::RequestTooLarge { .. }
         | NetError::NotProven { .. }
         | NetError::NoSecret { .. }
-        | NetError::MemoryNode { .. }
         | NetError::Version { .. } => Err(ClientError::Refused {
             how: error.to_string(),
         }),

@@ -98,6 +98,14 @@ pub enum NetError {
         /// Address of the memory node.
         address: String,
     },
+    /// The connection cannot be encrypted.
+    #[error("cannot encrypt the connection to {address}: {how}")]
+    Tls {
+        /// Address of the server.
+        address: String,
+        /// Cause of the failure.
+        how: String,
+    },
     /// The server sent no valid greeting.
     #[error("handshake with {address} failed: {how}; check that a Farleaf server is running there")]
     Greeting {
@@ -215,6 +223,7 @@ impl NetError {
             | Self::SecretFile { .. }
             | Self::Connect { .. }
             | Self::MemoryNode { .. }
+            | Self::Tls { .. }
             | Self::Greeting { .. }
             | Self::Version { .. }
             | Self::Refused { .. }

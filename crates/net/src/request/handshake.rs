@@ -15,7 +15,7 @@ use crate::request::error::NetError;
 use crate::request::greeting::{
     Greeting, GreetingError, MESSAGE_SIZE_BYTES, Message, Token, WIRE_VERSION,
 };
-use crate::request::socket::is_timeout;
+use crate::request::socket::{is_timeout, set_read_time};
 use crate::tls::TlsServer;
 
 /// Name of this protocol, which separates its keys and files from those of others.
@@ -115,14 +115,18 @@ pub(crate) fn greet(
 ) -> Result<ServerInfo, NetError> {
     let until = Instant::now() + time;
     let is_encrypted = channel.is_encrypted();
-    let broken = |error: io::Error| NetError::Greeting {
-        address: address.to_owned(),
-        how: match error.kind() {
+    let broken = |error: io::Error| {
+        let address = address.to_owned();
+        let how = match error.kind() {
             io::ErrorKind::TimedOut => format!("no message within {time:?}"),
             io::ErrorKind::UnexpectedEof => "it closed the connection".to_owned(),
-            io::ErrorKind::InvalidData if is_encrypted => how_tls_failed(&error),
+            io::ErrorKind::InvalidData if is_encrypted => {
+                let how = how_tls_failed(&error);
+                return NetError::Tls { address, how };
+            }
             _ => error.to_string(),
-        },
+        };
+        NetError::Greeting { address, how }
     };
     channel.set_write_time(time).map_err(broken)?;
     let hello = Greeting::Hello {
@@ -203,7 +207,7 @@ fn how_tls_failed(error: &io::Error) -> String {
         Some(rustls::Error::AlertReceived(alert)) => {
             format!("it ended the TLS handshake ({alert:?}); it may require a certificate")
         }
-        _ => format!("TLS failed: {error}"),
+        _ => error.to_string(),
     }
 }
 
@@ -280,16 +284,22 @@ pub(crate) fn refuse(channel: &mut Channel, reason: &str) {
 fn refuse_protocol(channel: &mut Channel, protocol: ForeignProtocol) {
     // An error means that the client has disconnected, which does not matter.
     let _ = channel.write_all(protocol.reply(PortKind::Cluster).as_bytes());
-    let _ = channel.socket().shutdown(Shutdown::Write);
-    // Closing a socket with unread bytes resets the connection, and the client may lose the answer.
+    drain(channel);
+}
+
+/// Ends the connection so that the client can receive what was sent to it last: closing a socket
+/// with unread bytes would reset the connection.
+pub(crate) fn drain(channel: &mut Channel) {
+    let mut socket = channel.socket();
+    let _ = socket.shutdown(Shutdown::Write);
     let until = Instant::now() + DRAIN_TIME_MAX;
     let mut buffer = [0; DRAIN_SIZE_BYTES];
     for _ in 0..DRAIN_READ_COUNT_MAX {
         let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() || channel.set_read_time(left).is_err() {
+        if left.is_zero() || set_read_time(socket, left).is_err() {
             return;
         }
-        if !matches!(channel.read(&mut buffer), Ok(1..)) {
+        if !matches!(socket.read(&mut buffer), Ok(1..)) {
             return;
         }
     }

@@ -1,5 +1,6 @@
 //! Server side of one connection: a greeting, and then requests, one after the other.
 
+use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -11,7 +12,7 @@ use crate::request::channel::Channel;
 use crate::request::cluster::{Membership, name_of};
 use crate::request::connection_table::ConnectionSlot;
 use crate::request::frame::{FRAME_SIZE_BYTES_MAX, Kind};
-use crate::request::handshake::{Admission, Rejection, delay_refusal};
+use crate::request::handshake::{Admission, Rejection, delay_refusal, drain};
 use crate::request::inbox::{Inbox, Limits, RETAINED_SIZE_BYTES_MAX, Received};
 use crate::request::outbox::send;
 use crate::request::server::Service;
@@ -101,6 +102,13 @@ impl ServerContext {
                 return;
             }
             Err(Rejection::Gone(error)) => {
+                if error.kind() == io::ErrorKind::InvalidData {
+                    if self.warns(peer) {
+                        tracing::warn!(%peer, "connection rejected: TLS failed: {error}");
+                    }
+                    // The client has been sent the reason.
+                    return drain(&mut channel);
+                }
                 return tracing::debug!(%peer, %error, "connection closed during the handshake");
             }
         }

@@ -90,6 +90,10 @@ fn other_certificates_are_refused() {
     let server = own.serve(None);
     let error = refused(&server, &other.client(None));
     assert!(error.contains("certificate is not valid"), "{error}");
+    assert!(
+        error.starts_with("cannot encrypt the connection to "),
+        "{error}"
+    );
     let mut options = own.client(None);
     let address = server.address().to_string();
     let tls = options.tls.take().expect("set above");

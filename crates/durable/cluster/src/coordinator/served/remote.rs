@@ -77,6 +77,7 @@ impl RemoteCoordinator {
             | NetError::SecretFile { .. }
             | NetError::DerivedKey { .. }
             | NetError::MemoryNode { .. }
+            | NetError::Tls { .. }
             | NetError::NotProven { .. }
             | NetError::Refused { .. }
             | NetError::Version { .. } => CoordinatorError::Invalid {
