@@ -92,16 +92,16 @@ impl fmt::Display for ForeignProtocol {
 }
 
 /// First bytes of every message of a server of a cluster.
-const CLUSTER_BEGIN: &[u8] = b"FLWIRE";
+pub const CLUSTER_MAGIC: [u8; 6] = *b"FLWIRE";
 /// First bytes of every message of a memory node, after the two bytes of its version.
-const MEMORY_NODE_BEGIN: &[u8] = b"\0PCTLF";
+pub const MEMORY_NODE_MAGIC: [u8; 6] = *b"\0PCTLF";
 
 impl PortKind {
     /// Recognizes the kind of a Farleaf port by the first bytes that it sends, whatever their
     /// version.
     pub fn detect(first_bytes: &[u8]) -> Option<Self> {
-        let is_memory_node = |bytes: &[u8]| bytes.starts_with(MEMORY_NODE_BEGIN);
-        if first_bytes.starts_with(CLUSTER_BEGIN) {
+        let is_memory_node = |bytes: &[u8]| bytes.starts_with(&MEMORY_NODE_MAGIC);
+        if first_bytes.starts_with(&CLUSTER_MAGIC) {
             Some(Self::Cluster)
         } else if first_bytes.get(2..).is_some_and(is_memory_node) {
             Some(Self::MemoryNode)

@@ -245,23 +245,21 @@ impl PoolArguments {
         &self,
         listening: ListenSecurity,
     ) -> anyhow::Result<Option<TlsServer>> {
-        let authorities = self
-            .tls_ca
-            .as_deref()
-            .filter(|_| listening.tls_verify_clients);
-        if let Some(files) = self.certificate() {
-            if listening.tls_verify_clients && authorities.is_none() {
-                let message = "--tls-verify-clients needs the authorities that clients' \
-                               certificates must lead to; set --tls-ca";
+        let verifies = listening.tls_verify_clients;
+        let Some(files) = self.certificate() else {
+            if verifies {
+                let message = "--tls-verify-clients needs encryption; set --tls-cert and --tls-key";
                 return Err(BadArgument(message.to_owned()).into());
             }
-            return Ok(Some(TlsServer::from_files(files, authorities)?));
-        }
-        if listening.tls_verify_clients {
-            let message = "--tls-verify-clients needs encryption; set --tls-cert and --tls-key";
+            return Ok(None);
+        };
+        if verifies && self.tls_ca.is_none() {
+            let message = "--tls-verify-clients needs the authorities that clients' certificates \
+                           must lead to; set --tls-ca";
             return Err(BadArgument(message.to_owned()).into());
         }
-        Ok(None)
+        let authorities = self.tls_ca.as_deref().filter(|_| verifies);
+        Ok(Some(TlsServer::from_files(files, authorities)?))
     }
 
     /// Returns the secret from the file or the environment variable, if there is one.

@@ -48,8 +48,7 @@ impl Stream {
     /// # Errors
     /// The TLS handshake is not complete.
     pub fn binding(&self) -> io::Result<Vec<u8>> {
-        let binding = self.tls.as_ref().map(|tls| tls.binding()).transpose()?;
-        Ok(binding.map_or_else(Vec::new, |it| it.to_vec()))
+        TlsLayer::binding_of(self.tls.as_deref())
     }
 
     /// Returns true if accepted data still waits to be sent.

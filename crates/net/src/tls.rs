@@ -282,6 +282,12 @@ impl TlsLayer {
         exported.map_err(io::Error::other)
     }
 
+    /// Returns the binding of a connection that may be encrypted: nothing if it is not.
+    pub(crate) fn binding_of(tls: Option<&Self>) -> io::Result<Vec<u8>> {
+        let binding = tls.map(Self::binding).transpose()?;
+        Ok(binding.map_or_else(Vec::new, |it| it.to_vec()))
+    }
+
     /// Takes parts to be sent, as many as the buffer has space for, and sends none.
     pub(crate) fn accept(&mut self, parts: &[io::IoSlice<'_>]) -> io::Result<usize> {
         self.0.writer().write_vectored(parts)

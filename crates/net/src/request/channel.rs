@@ -52,8 +52,7 @@ impl Channel {
 
     /// Returns bytes for proofs: the [binding](TlsLayer::binding), or none without encryption.
     pub(crate) fn binding(&self) -> io::Result<Vec<u8>> {
-        let binding = self.tls.as_ref().map(|tls| tls.binding()).transpose()?;
-        Ok(binding.map_or_else(Vec::new, |it| it.to_vec()))
+        TlsLayer::binding_of(self.tls.as_deref())
     }
 
     /// Sets the timeout of a read.

@@ -23,14 +23,13 @@
 //! Integers are little-endian, and unused bytes are 0. The magic, the version and the text of a
 //! refusal have the same position in all future versions.
 
-use farleaf_base::foreign_protocol::{ForeignProtocol, PortKind};
+use farleaf_base::foreign_protocol::{CLUSTER_MAGIC as MAGIC, ForeignProtocol, PortKind};
 
 use crate::request::cluster::ClusterTag;
 
 /// Version of the protocol; both sides must have the same.
 pub const WIRE_VERSION: u16 = 2;
 
-const MAGIC: [u8; 6] = *b"FLWIRE";
 /// Size of every message in bytes.
 pub(crate) const MESSAGE_SIZE_BYTES: usize = 256;
 const TEXT_START_BYTES: usize = 48;

@@ -37,6 +37,7 @@
 //! *In progress*: the session will be fenced, and `life` reports when it is. So no reply waits for
 //! another node.
 
+use farleaf_base::foreign_protocol::MEMORY_NODE_MAGIC;
 use farleaf_base::{NodeId, OwnerWord};
 
 use crate::verbs::{NodeQueue, QueueParameters};
@@ -46,7 +47,10 @@ use farleaf_net::secret::{Proof, Rights};
 /// Version of all messages and frames of a connection; a client and a node must have the same.
 pub const TCP_VERSION: u64 = 4;
 /// Magic: "FLTCP" and a zero in the upper six bytes, the version in the lower two.
-const MAGIC: u64 = 0x464C_5443_5000_0000 | TCP_VERSION;
+const MAGIC: u64 = {
+    let [a, b, c, d, e, f] = MEMORY_NODE_MAGIC;
+    u64::from_le_bytes([0, 0, a, b, c, d, e, f]) | TCP_VERSION
+};
 const FRAME_SIZE_WORDS: usize = 32;
 /// Size of every message, in bytes.
 pub(super) const FRAME_SIZE_BYTES: usize = FRAME_SIZE_WORDS * 8;
