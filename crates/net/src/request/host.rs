@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 use crate::secret::ProtocolKey;
 use crate::warnings::Warnings;
 
+use crate::request::admit::{Admission, Rejection, delay_refusal, drain};
 use crate::request::channel::Channel;
 use crate::request::cluster::{Membership, name_of};
 use crate::request::connection_table::ConnectionSlot;
 use crate::request::frame::{FRAME_SIZE_BYTES_MAX, Kind};
-use crate::request::handshake::{Admission, Rejection, delay_refusal, drain};
 use crate::request::inbox::{Inbox, Limits, RETAINED_SIZE_BYTES_MAX, Received};
 use crate::request::outbox::send;
 use crate::request::server::Service;

@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 
 use crate::secret::{LocalSecret, ProtocolKey, Secret, local_secret_path};
 
+use crate::request::admit::{Admission, Rejection};
 use crate::request::channel::Channel;
 use crate::request::cluster::{ClusterTag, Membership};
 use crate::request::error::NetError;
 use crate::request::frame::FRAME_SIZE_BYTES_MAX;
-use crate::request::handshake::{Admission, PROTOCOL, Rejection, key_of};
+use crate::request::handshake::{PROTOCOL, key_of};
 use crate::request::server::{Server, Service};
 use crate::tls::TlsServer;
 

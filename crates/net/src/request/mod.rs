@@ -8,7 +8,8 @@
 //! | `cluster` | [`ClusterTag`], [`Membership`]: cluster that greetings compare |
 //! | `frame` | header of frames |
 //! | `greeting` | messages of a greeting |
-//! | `handshake` | sequence of a greeting, and its proofs |
+//! | `handshake` | what both sides of a greeting need: labels of proofs, sending, receiving |
+//! | `greet`, `admit` | client and server side of a greeting |
 //! | `inbox`, `outbox` | receiving and sending frames |
 //! | `socket` | settings of all sockets |
 //! | `error` | [`NetError`] |
@@ -18,12 +19,14 @@
 //! | `host` | server side of one connection |
 //! | `connection` | [`Connection`]: client side |
 
+mod admit;
 mod channel;
 mod cluster;
 mod connection;
 mod connection_table;
 mod error;
 mod frame;
+mod greet;
 mod greeting;
 mod handshake;
 mod host;

@@ -10,10 +10,10 @@ use std::time::Duration;
 use crate::secret::LocalSecret;
 use crate::warnings::Warnings;
 
+use crate::request::admit::refuse;
 use crate::request::channel::Channel;
 use crate::request::connection_table::ConnectionTable;
 use crate::request::error::NetError;
-use crate::request::handshake::refuse;
 use crate::request::host::ServerContext;
 use crate::request::listener::Listener;
 
