@@ -38,6 +38,7 @@
 //! | [`secret`] | secrets, rights, proofs, key agreement |
 //! | [`tls`] | encryption of a connection |
 //! | `authority` | certificates for tests and test clusters (feature `authority`) |
+//! | [`greeting`] | how both sides of a connection prove the secret |
 //! | [`stream`] | a socket that never blocks, with its buffers |
 //! | [`permit`], [`warnings`] | limits of connections, and of warnings that strangers cause |
 //! | [`runtime`] | the user's directory for sockets and secrets on this host |
@@ -47,6 +48,7 @@
 
 #[cfg(feature = "authority")]
 pub mod authority;
+pub mod greeting;
 pub mod permit;
 pub mod request;
 pub mod runtime;

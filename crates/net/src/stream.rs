@@ -38,6 +38,26 @@ impl Stream {
         Ok(Self { socket, tls })
     }
 
+    /// Returns the next byte without receiving it; `None` if none has arrived.
+    ///
+    /// # Errors
+    /// The connection has ended.
+    pub fn peek(&self) -> io::Result<Option<u8>> {
+        let flags = RecvFlags::DONTWAIT | RecvFlags::PEEK;
+        let mut first = [0; 1];
+        match rustix::net::recv(&self.socket, &mut first, flags) {
+            Ok((0, _)) => Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(_) => Ok(Some(first[0])),
+            Err(Errno::INTR | Errno::AGAIN) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Encrypts what follows.
+    pub fn encrypt(&mut self, tls: TlsLayer) {
+        self.tls = Some(Box::new(tls));
+    }
+
     /// Returns whether the stream uses TLS.
     pub fn is_encrypted(&self) -> bool {
         self.tls.is_some()

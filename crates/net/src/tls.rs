@@ -9,7 +9,9 @@ use std::sync::Arc;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::server::WebPkiClientVerifier;
-use rustls::{ClientConfig, ClientConnection, Connection, RootCertStore, ServerConfig};
+use rustls::{
+    AlertDescription, ClientConfig, ClientConnection, Connection, RootCertStore, ServerConfig,
+};
 use thiserror::Error;
 
 /// Maximum number of plain bytes that wait to be encrypted and sent.
@@ -195,6 +197,38 @@ pub fn host_of(address: &str) -> &str {
     host.trim_start_matches('[').trim_end_matches(']')
 }
 
+/// Describes an error of the TLS library for a client: what the server did, or what is wrong with it.
+pub fn how_tls_failed(error: &io::Error) -> String {
+    let cause = error.get_ref().and_then(|it| it.downcast_ref());
+    match cause {
+        Some(rustls::Error::InvalidMessage(_)) => "its reply is not encrypted: it has no \
+            certificate (--tls-cert), or has rejected the connection"
+            .to_owned(),
+        Some(rustls::Error::InvalidCertificate(why)) => {
+            format!("its certificate is not valid for this address and --tls-ca: {why}")
+        }
+        Some(rustls::Error::AlertReceived(alert)) => how_ended(*alert),
+        _ => error.to_string(),
+    }
+}
+
+fn how_ended(alert: AlertDescription) -> String {
+    match alert {
+        AlertDescription::CertificateRequired => {
+            "it requires a certificate of its clients (--tls-cert, --tls-key)".to_owned()
+        }
+        AlertDescription::UnsupportedCertificate
+        | AlertDescription::BadCertificate
+        | AlertDescription::CertificateUnknown
+        | AlertDescription::CertificateExpired
+        | AlertDescription::UnknownCA
+        | AlertDescription::DecryptError => {
+            format!("it rejected this program's certificate ({alert:?})")
+        }
+        _ => format!("it ended the TLS handshake ({alert:?})"),
+    }
+}
+
 /// Encryption of one connection.
 #[derive(Debug)]
 pub struct TlsLayer(Connection);
@@ -212,9 +246,15 @@ impl TlsLayer {
     /// Returns the client's encryption; the node must have a certificate for `host`, a name or an
     /// address.
     pub fn of_client(client: &TlsClient, host: &str) -> io::Result<Self> {
-        let invalid = |error| io::Error::new(io::ErrorKind::InvalidInput, error);
+        let invalid = |error: String| io::Error::new(io::ErrorKind::InvalidInput, error);
         let host = client.name.as_deref().unwrap_or(host);
-        let name = ServerName::try_from(host.to_owned()).map_err(invalid)?;
+        let name = ServerName::try_from(host.to_owned());
+        let name = name.map_err(|_| {
+            invalid(format!(
+                "'{host}' is neither a host name nor a complete IP address, so no certificate can \
+                 be valid for it"
+            ))
+        })?;
         let connection = ClientConnection::new(Arc::clone(&client.config), name);
         Ok(Self::new(connection.map_err(io::Error::other)?.into()))
     }

@@ -371,6 +371,7 @@ fn retry_or_reject<T>(error: NetError) -> Result<Attempt<T>, ClientError> {
         NetError::RequestTooLarge { .. }
         | NetError::NotProven { .. }
         | NetError::NoSecret { .. }
+        | NetError::Tls { .. }
         | NetError::Version { .. } => Err(ClientError::Refused {
             how: error.to_string(),
         }),

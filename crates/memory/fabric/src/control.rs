@@ -82,6 +82,14 @@ pub enum ControlError {
         /// Error of the operating system.
         source: io::Error,
     },
+    /// The connection to the memory node cannot be encrypted.
+    #[error("cannot encrypt the connection to the memory node of {pool}: {how}")]
+    Tls {
+        /// Name of the pool as given by the caller.
+        pool: String,
+        /// Cause of the failure.
+        how: String,
+    },
     /// The memory node accepted the connection, but did not reply in time. The connection is
     /// unusable from now on.
     #[error(

@@ -1,26 +1,24 @@
-//! Server side of a greeting.
+//! Server side of a greeting, with a blocking socket.
 
 use std::io::{self, Read, Write};
-use std::net::Shutdown;
+use std::net::{IpAddr, Shutdown};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use farleaf_base::foreign_protocol::{ForeignProtocol, PortKind};
+use farleaf_base::foreign_protocol::ForeignProtocol;
 use rustix::net::RecvFlags;
 
+use crate::greeting::{
+    Arrival, GREETING_TIME_MAX, GreetingError, Message, Penalties, Proven, ServerGreeting,
+    ServerStep, TLS_REQUIRED, WRONG_PROOF_DELAY, refusal, starts_tls,
+};
 use crate::request::channel::Channel;
 use crate::request::cluster::{ClusterTag, Membership};
-use crate::request::greeting::{Greeting, GreetingError, Message, WIRE_VERSION};
-use crate::request::handshake::{
-    CLIENT, OTHER, SERVER, TLS_HANDSHAKE, nonce, receive_message, send_message,
-};
-use crate::request::socket::{is_timeout, set_read_time};
-use crate::secret::ProtocolKey;
+use crate::request::details::{ChallengeDetails, WIRE, decode_hello, encode_welcome};
+use crate::request::socket::set_read_time;
+use crate::secret::{Keyring, Proof, Rights};
 use crate::tls::TlsServer;
 
-/// Longest time for a greeting.
-const GREETING_TIME_MAX: Duration = Duration::from_secs(5);
-/// Delay before a wrong proof is answered.
-const WRONG_PROOF_DELAY: Duration = Duration::from_secs(1);
 /// Longest time, and most reads, for the rest of a request of another protocol.
 const DRAIN_TIME_MAX: Duration = Duration::from_secs(1);
 const DRAIN_READ_COUNT_MAX: u32 = 64;
@@ -53,13 +51,13 @@ impl From<io::Error> for Rejection {
 /// Sends a refusal to a client that may not read it.
 pub(crate) fn refuse(channel: &mut Channel, reason: &str) {
     // An error means that the client has disconnected, which does not matter.
-    let _ = send_message(channel, &Greeting::Refusal(reason.to_owned()));
+    let _ = channel.write_all(&refusal(WIRE, reason));
 }
 
 /// Answers a request of another protocol readably, and ends the connection.
 fn refuse_protocol(channel: &mut Channel, protocol: ForeignProtocol) {
     // An error means that the client has disconnected, which does not matter.
-    let _ = channel.write_all(protocol.reply(PortKind::Cluster).as_bytes());
+    let _ = channel.write_all(protocol.reply(WIRE.port).as_bytes());
     drain(channel);
 }
 
@@ -84,10 +82,11 @@ pub(crate) fn drain(channel: &mut Channel) {
 /// What a server's greetings need.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Admission<'s> {
-    pub(crate) key: &'s ProtocolKey,
+    pub(crate) keyring: &'s Keyring,
     pub(crate) tls: Option<&'s TlsServer>,
     pub(crate) request_size_bytes_max: usize,
     pub(crate) membership: &'s Membership,
+    pub(crate) penalties: &'s Mutex<Penalties>,
 }
 
 impl Admission<'_> {
@@ -96,49 +95,101 @@ impl Admission<'_> {
     pub(crate) fn admit(
         &self,
         channel: &mut Channel,
+        peer: IpAddr,
         keep: impl FnOnce() -> bool,
     ) -> Result<(), Rejection> {
         let until = Instant::now() + GREETING_TIME_MAX;
         channel.set_write_time(GREETING_TIME_MAX)?;
+        channel.set_end(Some(until));
         if let Some(tls) = self.tls {
             encrypt(channel, tls, until)?;
         }
-        let (hello, greeting) = receive_greeting(channel, until)?;
-        let Greeting::Hello { expected, .. } = greeting else {
-            return Err(refused(channel, "expected a hello message".to_owned()));
-        };
         let own = self.membership.cluster();
-        let challenge = Greeting::Challenge {
-            nonce: nonce()?,
-            request_size_bytes_max: self.request_size_bytes_max as u32,
-            cluster: own,
-        };
-        let challenge = send_message(channel, &challenge)?;
-        let (_, greeting) = receive_greeting(channel, until)?;
-        let Greeting::Proof(proof) = greeting else {
-            return Err(refused(channel, "expected a proof message".to_owned()));
-        };
-        let binding = channel.binding()?;
-        let proof_of = |label| self.key.prove(&[label, &hello, &challenge, &binding]);
-        if !self
-            .key
-            .is_proven(&[CLIENT, &hello, &challenge, &binding], &proof)
-        {
-            return Err(Rejection::WrongSecret);
+        let mut greeting = ServerGreeting::new(WIRE);
+        let proof = self.converse(channel, &mut greeting, own, until)?;
+        let proven = self.check(channel, peer, &greeting, &proof)?;
+        if proven.rights < Rights::Admin {
+            let reason = "a derived key is valid only for memory pools; use the cluster's secret";
+            return Err(refused(channel, reason.to_owned()));
         }
-        if let Some(expected) = expected
+        if let Some(expected) = decode_hello(&proven.details)
             && Some(expected) != own
         {
             self.membership.note_expected_by_peer(expected);
-            send_message(channel, &Greeting::OtherCluster(proof_of(OTHER)))?;
+            channel.write_all(&proven.welcome(encode_welcome(false)))?;
             return Err(Rejection::OtherCluster { expected, own });
         }
         if !keep() {
             return Err(Rejection::Replaced);
         }
-        send_message(channel, &Greeting::Welcome(proof_of(SERVER)))?;
+        channel.write_all(&proven.welcome(encode_welcome(true)))?;
         channel.set_end(None);
         Ok(())
+    }
+
+    /// Exchanges messages until the client has sent its proof.
+    fn converse(
+        &self,
+        channel: &mut Channel,
+        greeting: &mut ServerGreeting,
+        cluster: Option<ClusterTag>,
+        until: Instant,
+    ) -> Result<Proof, Rejection> {
+        let challenge = ChallengeDetails {
+            cluster,
+            request_size_bytes_max: self.request_size_bytes_max as u32,
+        };
+        loop {
+            let message = receive(channel, until)?;
+            let step = greeting.receive(&message, || challenge.encode())?;
+            match step.map_err(|error| refused_for(channel, &error))? {
+                ServerStep::Challenge(challenge) => channel.write_all(&*challenge)?,
+                ServerStep::Check(proof) => return Ok(proof),
+            }
+        }
+    }
+
+    /// Checks a proof, at once or after those that the same address has sent before.
+    fn check(
+        &self,
+        channel: &mut Channel,
+        peer: IpAddr,
+        greeting: &ServerGreeting,
+        proof: &Proof,
+    ) -> Result<Proven, Rejection> {
+        let binding = channel.binding()?;
+        let check = |mut penalties: MutexGuard<'_, Penalties>| {
+            let proven = greeting.check(self.keyring, proof, &binding);
+            if proven.is_none() {
+                penalties.on_wrong_proof(peer, Instant::now());
+            }
+            proven.ok_or(Rejection::WrongSecret)
+        };
+        let now = Instant::now();
+        // Held during the check, so that proofs that arrive at the same time do not all count as
+        // the first one.
+        let mut penalties = self.penalties();
+        match penalties.schedule(peer, now) {
+            Some(check_at) if check_at <= now => return check(penalties),
+            Some(check_at) => {
+                drop(penalties);
+                if !wait_quietly(channel, check_at) {
+                    return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
+                }
+            }
+            None => {
+                drop(penalties);
+                let reason = "too many wrong secrets from this address; try again later";
+                return Err(refused(channel, reason.to_owned()));
+            }
+        }
+        check(self.penalties())
+    }
+
+    fn penalties(&self) -> MutexGuard<'_, Penalties> {
+        self.penalties
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -150,11 +201,9 @@ fn encrypt(channel: &mut Channel, tls: &TlsServer, until: Instant) -> Result<(),
         rustix::net::recv(channel.socket(), &mut first, RecvFlags::PEEK)
     });
     let (count, _) = peeked.map_err(io::Error::from)?;
-    if count == 1 && first[0] != TLS_HANDSHAKE[0] {
-        receive_greeting(channel, until)?;
-        let reason = "this server requires TLS; give the file with its authority's certificate \
-            with --tls-ca";
-        return Err(refused(channel, reason.to_owned()));
+    if count == 1 && !starts_tls(first[0]) {
+        receive(channel, until)?;
+        return Err(refused(channel, TLS_REQUIRED.to_owned()));
     }
     Ok(channel.encrypt(tls)?)
 }
@@ -164,69 +213,47 @@ fn refused(channel: &mut Channel, reason: String) -> Rejection {
     Rejection::Refused(reason)
 }
 
-/// Interprets a message that the server has received.
-fn receive_greeting(
-    channel: &mut Channel,
-    until: Instant,
-) -> Result<(Message, Greeting), Rejection> {
-    let received = receive_message(channel, until)?;
-    let decoded = received.and_then(|message| Ok((message, Greeting::decode(&message)?)));
-    decoded.map_err(|error| {
-        let reason = match error {
-            GreetingError::OtherProtocol(protocol) => {
-                refuse_protocol(channel, protocol);
-                return Rejection::Refused(format!(
-                    "this server uses Farleaf's wire protocol, but the client sent a request of \
-                     {protocol}"
-                ));
-            }
-            GreetingError::Foreign(begin) => {
-                format!(
-                    "this server uses Farleaf's wire protocol, but the first message begins with \
-                     '{begin}'"
-                )
-            }
-            GreetingError::MemoryNode => {
-                "this is a server of a cluster, but the client expects a memory node of a pool"
-                    .to_owned()
-            }
-            GreetingError::Version { theirs, .. } => format!(
-                "this server speaks version {WIRE_VERSION} of the wire protocol, the client \
-                 version {theirs}: run the same version on both sides"
-            ),
-            GreetingError::Encrypted => {
-                "the client uses TLS (--tls-ca), and this server has no certificate (--tls-cert)"
-                    .to_owned()
-            }
-            GreetingError::Malformed(what) => format!("this server received {what}"),
-        };
-        refused(channel, reason)
-    })
+fn refused_for(channel: &mut Channel, error: &GreetingError) -> Rejection {
+    let reason = error.reason(WIRE);
+    if let GreetingError::OtherProtocol(protocol) = error {
+        refuse_protocol(channel, *protocol);
+        return Rejection::Refused(reason);
+    }
+    refused(channel, reason)
+}
+
+/// Receives one message until a point in time.
+fn receive(channel: &mut Channel, until: Instant) -> Result<Message, Rejection> {
+    let mut arrival = Arrival::default();
+    loop {
+        let count = channel.read_until(arrival.space(), until)?;
+        if count == 0 {
+            return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
+        }
+        let added = arrival.add_first(count, WIRE, channel.is_encrypted());
+        if let Some(message) = added.map_err(|error| refused_for(channel, &error))? {
+            return Ok(message);
+        }
+    }
 }
 
 /// Answers a wrong proof after a delay, unless the client disconnects or the server stops.
 pub(crate) fn delay_refusal(channel: &mut Channel) {
-    let until = Instant::now() + WRONG_PROOF_DELAY;
-    channel.set_end(Some(until));
-    loop {
-        let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            break;
-        }
-        // A client that sends more meanwhile is disconnected.
-        let waited = channel
-            .set_read_time(left)
-            .and_then(|()| channel.read(&mut [0; 1]));
-        match waited {
-            Err(error) if is_timeout(&error) => break,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            _ => return,
-        }
+    if wait_quietly(channel, Instant::now() + WRONG_PROOF_DELAY) {
+        refuse(
+            channel,
+            "wrong secret; use the secret that this server was started with",
+        );
     }
-    refuse(
-        channel,
-        "wrong secret; use the secret that this server was started with",
-    );
+}
+
+/// Waits until a point in time. Returns false if the client disconnects or sends anything
+/// meanwhile.
+fn wait_quietly(channel: &mut Channel, until: Instant) -> bool {
+    match channel.read_until(&mut [0; 1], until) {
+        Err(error) => error.kind() == io::ErrorKind::TimedOut,
+        Ok(_) => false,
+    }
 }
 
 #[cfg(test)]
@@ -236,13 +263,12 @@ mod tests {
 
     use super::*;
     use crate::authority::create;
-    use crate::request::handshake::key_of;
-    use crate::secret::Secret;
+    use crate::greeting::{DETAILS_SIZE_BYTES, Greeting};
+    use crate::secret::{Secret, Side};
     use crate::tls::{CertificateFiles, TlsClient};
 
-    fn key() -> ProtocolKey {
-        let secret = Secret::from_text("the secret of these tests").expect("long enough");
-        key_of(&secret, "here").expect("no derived key")
+    fn secret() -> Secret {
+        Secret::from_text("the secret of these tests").expect("long enough")
     }
 
     /// Returns both ends of a connection.
@@ -257,18 +283,22 @@ mod tests {
     /// Sends a hello and a proof that covers the connection's binding, or does not.
     fn prove(channel: &mut Channel, covers_binding: bool) {
         let until = Instant::now() + GREETING_TIME_MAX;
+        let rights = Rights::Admin;
         let hello = Greeting::Hello {
+            rights,
             nonce: [1; 32],
-            expected: None,
+            details: [0; DETAILS_SIZE_BYTES],
         };
-        let hello = send_message(channel, &hello).expect("connected");
-        let received = receive_message(channel, until).expect("connected");
-        let challenge = received.expect("a message");
+        let hello = hello.encode(WIRE);
+        channel.write_all(&hello).expect("connected");
+        let challenge = receive(channel, until).expect("a message");
         let binding = channel.binding().expect("the handshake is complete");
         assert_eq!(channel.is_encrypted(), binding.iter().any(|it| *it != 0));
         let covered = if covers_binding { &binding[..] } else { &[] };
-        let proof = key().prove(&[CLIENT, &hello, &challenge, covered]);
-        send_message(channel, &Greeting::Proof(proof)).expect("connected");
+        let said: &[&[u8]] = &[&hello, &challenge, covered];
+        let proof = secret().prove(rights, Side::Client, said);
+        let proof = Greeting::Proof(proof.expect("it grants all rights"));
+        channel.write_all(&proof.encode(WIRE)).expect("connected");
     }
 
     /// Runs the server's side on its end of a connection.
@@ -278,12 +308,13 @@ mod tests {
         keep: impl FnOnce() -> bool,
     ) -> Result<(), Rejection> {
         let admission = Admission {
-            key: &key(),
+            keyring: &Keyring::new(secret()),
             tls,
             request_size_bytes_max: 10,
             membership: &Membership::default(),
+            penalties: &Mutex::default(),
         };
-        admission.admit(&mut channel, keep)
+        admission.admit(&mut channel, IpAddr::from([127, 0, 0, 1]), keep)
     }
 
     /// Promise: a connection's slot is permanent before the client is welcomed, so that no
@@ -313,7 +344,7 @@ mod tests {
                     Err(other) => panic!("{other:?}"),
                 }
                 let until = Instant::now() + GREETING_TIME_MAX;
-                assert_eq!(receive_message(&mut channel, until).is_ok(), has_place);
+                assert_eq!(receive(&mut channel, until).is_ok(), has_place);
             });
         }
     }

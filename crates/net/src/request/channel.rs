@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::request::socket::{FrameTimeLimit, set_read_time, set_write_time};
+use crate::request::socket::{FrameTimeLimit, is_timeout, set_read_time, set_write_time};
 use crate::tls::{TlsClient, TlsLayer, TlsServer};
 
 /// Connection to the peer, used by one thread. Reads and writes that take longer than the times set
@@ -14,6 +14,7 @@ use crate::tls::{TlsClient, TlsLayer, TlsServer};
 pub(crate) struct Channel {
     socket: Arc<TcpStream>,
     tls: Option<Box<TlsLayer>>,
+    read_time: Duration,
     write_time: Duration,
     /// End of all reads, for a peer that sends a record in small pieces.
     until: Option<Instant>,
@@ -25,6 +26,7 @@ impl Channel {
         Self {
             socket,
             tls: None,
+            read_time: Duration::MAX,
             write_time: Duration::MAX,
             until: None,
         }
@@ -56,7 +58,8 @@ impl Channel {
     }
 
     /// Sets the timeout of a read.
-    pub(crate) fn set_read_time(&self, time: Duration) -> io::Result<()> {
+    pub(crate) fn set_read_time(&mut self, time: Duration) -> io::Result<()> {
+        self.read_time = time;
         set_read_time(&self.socket, time)
     }
 
@@ -64,6 +67,26 @@ impl Channel {
     pub(crate) fn set_write_time(&mut self, time: Duration) -> io::Result<()> {
         self.write_time = time;
         set_write_time(&self.socket, time)
+    }
+
+    /// Reads until a point in time.
+    ///
+    /// # Errors
+    /// `TimedOut` if nothing has arrived until then.
+    pub(crate) fn read_until(&mut self, to: &mut [u8], until: Instant) -> io::Result<usize> {
+        self.until = Some(until);
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            self.set_read_time(left)?;
+            match self.read(to) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if is_timeout(&error) => return Err(io::ErrorKind::TimedOut.into()),
+                result => return result,
+            }
+        }
     }
 
     /// Sets the end of all reads; `None` for no end.
@@ -77,12 +100,21 @@ impl Read for Channel {
         let Some(tls) = &mut self.tls else {
             return (&*self.socket).read(to);
         };
+        // Of a peer that sends a record in small pieces, each read of the socket returns in time.
+        let mut begun_at = None;
         loop {
             if let Some(count) = tls.receive_once(&self.socket, to)? {
                 return Ok(count);
             }
-            if self.until.is_some_and(|until| Instant::now() >= until) {
-                return Err(io::ErrorKind::TimedOut.into());
+            let now = Instant::now();
+            if let Some(until) = self.until {
+                let left = until.saturating_duration_since(now);
+                if left.is_zero() {
+                    return Err(io::ErrorKind::TimedOut.into());
+                }
+                set_read_time(&self.socket, left)?;
+            } else if now.duration_since(*begun_at.get_or_insert(now)) > self.read_time {
+                return Err(io::Error::other("timed out in the middle of a TLS record"));
             }
         }
     }

@@ -12,14 +12,14 @@ use rustix::net::RecvFlags;
 
 use crate::request::channel::Channel;
 use crate::request::cluster::{ClusterTag, Membership};
+use crate::request::details::PROTOCOL;
 use crate::request::error::NetError;
 use crate::request::frame::{FRAME_SIZE_BYTES_MAX, Kind};
-use crate::request::greet::{greet, is_memory_node};
-use crate::request::handshake::{PROTOCOL, key_of};
+use crate::request::greet::{greet, is_memory_node, key_of};
 use crate::request::inbox::{Inbox, Limits, ReceiveError, Received};
 use crate::request::outbox::send;
 use crate::request::socket::prepare;
-use crate::tls::{TlsClient, host_of};
+use crate::tls::{TlsClient, host_of, how_tls_failed};
 
 /// Options of a connection.
 #[derive(Clone, Debug)]
@@ -109,13 +109,17 @@ impl Connection {
                 secret => secret?,
             },
         };
-        let key = key_of(&secret, address)?;
+        key_of(&secret, address)?;
         let expected = options.membership.cluster();
         if let Some(tls) = &options.tls {
-            channel.encrypt_for(tls, host_of(address)).map_err(failed)?;
+            let encrypted = channel.encrypt_for(tls, host_of(address));
+            encrypted.map_err(|error| NetError::Tls {
+                address: address.to_owned(),
+                how: how_tls_failed(&error),
+            })?;
         }
         let time = options.connect_timeout;
-        let admitted = greet(&mut channel, &key, address, expected, time)?;
+        let admitted = greet(&mut channel, &secret, address, expected, time)?;
         channel
             .set_read_time(options.answer_timeout)
             .map_err(failed)?;

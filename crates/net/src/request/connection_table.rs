@@ -1,11 +1,10 @@
 //! Number of a server's connections, and the choice of the one that is replaced by another.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-/// Largest number of connections without a completed greeting.
-const UNAUTHENTICATED_COUNT_MAX: usize = 256;
+use crate::greeting::{UNAUTHENTICATED_COUNT_MAX, oldest_of_busiest};
 
 /// Connections of a server.
 #[derive(Debug)]
@@ -116,14 +115,10 @@ impl ConnectionTableState {
     /// Ends the oldest connection without a completed greeting of the address that has most of
     /// them.
     fn end_one_unauthenticated(&mut self) {
-        let mut counts: HashMap<IpAddr, usize> = HashMap::new();
         let strangers = self.connections.iter().filter(|(_, it)| it.is_stranger);
-        for (_, stranger) in strangers.clone() {
-            *counts.entry(stranger.peer).or_default() += 1;
-        }
-        let most = counts.values().max().copied();
-        let mut oldest = strangers.filter(|(_, it)| counts.get(&it.peer).copied() == most);
-        let number = oldest.next().map(|(number, _)| *number);
+        let oldest = oldest_of_busiest(strangers.clone().map(|(_, it)| it.peer));
+        let number = oldest.and_then(|index| strangers.clone().nth(index));
+        let number = number.map(|(number, _)| *number);
         if let Some(entry) = number.and_then(|it| self.connections.remove(&it)) {
             end(&entry.socket);
         }

@@ -10,7 +10,7 @@ use crate::stream::why_not_bound;
 use thiserror::Error;
 
 use crate::request::cluster::{ClusterTag, name_of};
-use crate::request::greeting::WIRE_VERSION;
+use crate::request::details::WIRE_VERSION;
 
 /// Error of a listener or a connection.
 #[derive(Debug, Error)]
@@ -117,16 +117,13 @@ pub enum NetError {
     /// The server speaks another version of the protocol.
     #[error(
         "{address} uses version {theirs} of the wire protocol, and this program uses version \
-         {WIRE_VERSION}; run the same version on both sides{}",
-        reason.as_ref().map_or(String::new(), |it| format!(" (it replied: {it})"))
+         {WIRE_VERSION}; run the same version on both sides"
     )]
     Version {
         /// Address of the server.
         address: String,
         /// Version of the server.
         theirs: u16,
-        /// Reason that the server gave for closing the connection, if any.
-        reason: Option<String>,
     },
     /// The server rejects the client.
     #[error("{address} refused the connection: {reason}")]

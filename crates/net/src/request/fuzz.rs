@@ -1,4 +1,4 @@
-//! Valid streams and greetings that are changed at random.
+//! Valid streams that are changed at random.
 
 use std::collections::VecDeque;
 use std::io::{self, Read};
@@ -7,9 +7,7 @@ use std::time::Duration;
 use farleaf_base::fuzzing::run;
 use farleaf_base::random::Random;
 
-use crate::request::cluster::ClusterTag;
 use crate::request::frame::{Header, Kind};
-use crate::request::greeting::{Greeting, MESSAGE_SIZE_BYTES};
 use crate::request::inbox::{Inbox, Limits, Received};
 
 /// Reader that returns one piece per call, and then the end.
@@ -90,37 +88,5 @@ fn any_stream_is_read_to_its_end() {
             count += 1;
         }
         assert!(read_bytes <= bytes.len());
-    });
-}
-
-/// Promise: any message is decoded or rejected, without a panic, and a decoded message encodes to
-/// the same bytes.
-#[test]
-fn any_greeting_is_understood_or_refused() {
-    run("wire greetings", |random| {
-        let cluster = ClusterTag::new(u128::from_le_bytes(random.bytes()));
-        let cluster = cluster.filter(|_| random.one_in(2));
-        let greeting = match random.below(6) {
-            0 => Greeting::Hello {
-                nonce: random.bytes(),
-                expected: cluster,
-            },
-            1 => Greeting::Challenge {
-                nonce: random.bytes(),
-                request_size_bytes_max: random.bits() as u32,
-                cluster,
-            },
-            5 => Greeting::OtherCluster(random.bytes()),
-            2 => Greeting::Proof(random.bytes()),
-            3 => Greeting::Welcome(random.bytes()),
-            _ => Greeting::Refusal("é".repeat(random.index(130))),
-        };
-        let mut bytes = greeting.encode().to_vec();
-        random.mutate(&mut bytes);
-        bytes.resize(MESSAGE_SIZE_BYTES, 0);
-        let message = bytes.first_chunk().expect("it has this size");
-        if let Ok(read) = Greeting::decode(message) {
-            assert_eq!(Greeting::decode(&read.encode()), Ok(read));
-        }
     });
 }

@@ -5,7 +5,8 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::secret::ProtocolKey;
+use crate::greeting::Penalties;
+use crate::secret::Keyring;
 use crate::warnings::Warnings;
 
 use crate::request::admit::{Admission, Rejection, delay_refusal, drain};
@@ -22,7 +23,7 @@ use crate::tls::TlsServer;
 /// Settings and state that all connections of a server share.
 #[derive(Debug)]
 pub(crate) struct ServerContext {
-    pub(crate) key: ProtocolKey,
+    pub(crate) keyring: Keyring,
     /// Certificate, if connections are encrypted.
     pub(crate) tls: Option<TlsServer>,
     pub(crate) membership: Membership,
@@ -31,6 +32,8 @@ pub(crate) struct ServerContext {
     pub(crate) frame_time: Duration,
     /// Limiter of warnings about failed greetings.
     pub(crate) warnings: Mutex<Warnings>,
+    /// Limit of wrong proofs per address.
+    pub(crate) penalties: Mutex<Penalties>,
 }
 
 impl ServerContext {
@@ -50,13 +53,15 @@ impl ServerContext {
     ) {
         let mut channel = Channel::plain(Arc::clone(socket));
         let admission = Admission {
-            key: &self.key,
+            keyring: &self.keyring,
             tls: self.tls.as_ref(),
             request_size_bytes_max: self.request_size_bytes_max,
             membership: &self.membership,
+            penalties: &self.penalties,
         };
         let greeted = prepare(socket).map_err(Rejection::from);
-        let greeted = greeted.and_then(|()| admission.admit(&mut channel, || slot.keep()));
+        let greeted =
+            greeted.and_then(|()| admission.admit(&mut channel, peer.ip(), || slot.keep()));
         match greeted {
             Ok(()) => {}
             Err(Rejection::Replaced) => {

@@ -1,17 +1,19 @@
 //! Listening socket with its secret and limits.
 
 use std::net::{SocketAddr, TcpListener};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::secret::{LocalSecret, ProtocolKey, Secret, local_secret_path};
+use crate::greeting::Penalties;
+use crate::secret::{Keyring, LocalSecret, Secret, given_or_created};
 
 use crate::request::admit::{Admission, Rejection};
 use crate::request::channel::Channel;
 use crate::request::cluster::{ClusterTag, Membership};
+use crate::request::details::PROTOCOL;
 use crate::request::error::NetError;
 use crate::request::frame::FRAME_SIZE_BYTES_MAX;
-use crate::request::handshake::{PROTOCOL, key_of};
+use crate::request::greet::key_of;
 use crate::request::server::{Server, Service};
 use crate::tls::TlsServer;
 
@@ -62,8 +64,7 @@ pub struct Listener {
     pub(crate) socket: TcpListener,
     pub(crate) address: SocketAddr,
     pub(crate) options: ListenOptions,
-    pub(crate) key: ProtocolKey,
-    secret: Secret,
+    pub(crate) keyring: Keyring,
     pub(crate) local_secret: Option<LocalSecret>,
 }
 
@@ -84,25 +85,16 @@ impl Listener {
         let failed = |source| NetError::Bind { address, source };
         let socket = TcpListener::bind(address).map_err(failed)?;
         let address = socket.local_addr().map_err(failed)?;
-        let (secret, local_secret) = if let Some(secret) = &options.secret {
-            (secret.clone(), None)
-        } else {
-            let (ip, port) = (address.ip(), address.port());
-            let created = LocalSecret::create_file(PROTOCOL, ip, port);
-            let (secret, file) = created.map_err(|source| NetError::LocalSecret {
-                path: local_secret_path(PROTOCOL, ip, port),
-                source,
-            })?;
-            (secret, Some(file))
-        };
+        let created = given_or_created(options.secret.as_ref(), PROTOCOL, address);
+        let (secret, local_secret) =
+            created.map_err(|(path, source)| NetError::LocalSecret { path, source })?;
         let mut options = options.clone();
         options.request_size_bytes_max = options.request_size_bytes_max.min(FRAME_SIZE_BYTES_MAX);
         Ok(Self {
             socket,
             address,
-            key: key_of(&secret, &address.to_string())?,
+            keyring: Keyring::new(secret),
             options,
-            secret,
             local_secret,
         })
     }
@@ -114,8 +106,8 @@ impl Listener {
 
     /// Returns the secret that clients must prove: the given one, or the one that the listener has
     /// created.
-    pub fn secret(&self) -> &Secret {
-        &self.secret
+    pub fn secret(&self) -> Secret {
+        self.keyring.current()
     }
 
     /// Answers greetings for some time without admitting clients. Returns the cluster that an
@@ -127,21 +119,24 @@ impl Listener {
         let address = self.address;
         let failed = |source| NetError::Start { address, source };
         let nobody = Membership::default();
+        let penalties = Mutex::new(Penalties::default());
         let until = Instant::now() + time;
         self.socket.set_nonblocking(true).map_err(failed)?;
         while Instant::now() < until && nobody.expected_by_peer().is_none() {
             match self.socket.accept() {
-                Ok((socket, _)) => {
+                Ok((socket, peer)) => {
                     let greeted = socket.set_nonblocking(false).map_err(Rejection::from);
                     let mut channel = Channel::plain(Arc::new(socket));
                     let admission = Admission {
-                        key: &self.key,
+                        keyring: &self.keyring,
                         tls: self.options.tls.as_ref(),
                         request_size_bytes_max: self.options.request_size_bytes_max,
                         membership: &nobody,
+                        penalties: &penalties,
                     };
                     // The client is not welcomed, so it will connect again.
-                    let _ = greeted.and_then(|()| admission.admit(&mut channel, || false));
+                    let _ =
+                        greeted.and_then(|()| admission.admit(&mut channel, peer.ip(), || false));
                 }
                 Err(_) => std::thread::sleep(PROBE_PAUSE),
             }

@@ -7,9 +7,8 @@
 //! | `channel` | a blocking socket, with or without encryption |
 //! | `cluster` | [`ClusterTag`], [`Membership`]: cluster that greetings compare |
 //! | `frame` | header of frames |
-//! | `greeting` | messages of a greeting |
-//! | `handshake` | what both sides of a greeting need: labels of proofs, sending, receiving |
-//! | `greet`, `admit` | client and server side of a greeting |
+//! | `details` | what clusters add to the messages of a greeting |
+//! | `greet`, `admit` | client and server side of a greeting, with a blocking socket |
 //! | `inbox`, `outbox` | receiving and sending frames |
 //! | `socket` | settings of all sockets |
 //! | `error` | [`NetError`] |
@@ -24,11 +23,10 @@ mod channel;
 mod cluster;
 mod connection;
 mod connection_table;
+mod details;
 mod error;
 mod frame;
 mod greet;
-mod greeting;
-mod handshake;
 mod host;
 mod inbox;
 mod listener;
@@ -41,8 +39,8 @@ mod fuzz;
 
 pub use cluster::{ClusterTag, Membership};
 pub use connection::{ConnectOptions, Connection};
+pub use details::WIRE_VERSION;
 pub use error::NetError;
 pub use frame::FRAME_SIZE_BYTES_MAX;
-pub use greeting::WIRE_VERSION;
 pub use listener::{ListenOptions, Listener};
 pub use server::{Server, Service};

@@ -59,12 +59,13 @@ impl Server {
         let connection_table =
             Arc::new(ConnectionTable::new(listener.options.connection_count_max));
         let context = ServerContext {
-            key: listener.key,
+            keyring: listener.keyring,
             tls: listener.options.tls,
             membership: listener.options.membership,
             request_size_bytes_max: listener.options.request_size_bytes_max,
             frame_time: listener.options.frame_time_max,
             warnings: Mutex::new(Warnings::new("rejected connections")),
+            penalties: Mutex::default(),
         };
         let acceptor = Acceptor {
             socket: listener.socket,

@@ -104,7 +104,7 @@ impl AgreementKey {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::secret::Rights;
+    use crate::secret::{Rights, Side};
 
     fn keys() -> (AgreementKey, AgreementKey) {
         let draw = || AgreementKey::draw().expect("there is randomness");
@@ -133,8 +133,8 @@ mod tests {
         );
         let proof = |secret: Secret| {
             assert_eq!(secret.rights(), Rights::Admin);
-            let key = secret.protocol_key("test").expect("it is no derived key");
-            key.prove(&[b"said"]).to_vec()
+            let proof = secret.prove(Rights::Admin, Side::Client, &[b"said"]);
+            proof.expect("it grants all rights").0.to_vec()
         };
         let [one, other] = [one, other].map(|it| proof(it.expect("both keys are valid")));
         (one, other)

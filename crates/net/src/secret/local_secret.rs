@@ -3,7 +3,7 @@
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::PathBuf;
 
@@ -59,6 +59,26 @@ impl Drop for LocalSecret {
             // A file that remains is harmless: no process listens at its address.
             let _ = std::fs::remove_file(&self.path);
         }
+    }
+}
+
+/// Returns the secret of a listener: the given one, or else one that it creates for programs of its
+/// user, with the file that keeps it.
+///
+/// # Errors
+/// The file at this path cannot be written.
+pub fn given_or_created(
+    given: Option<&Secret>,
+    protocol: &str,
+    address: SocketAddr,
+) -> Result<(Secret, Option<LocalSecret>), (PathBuf, io::Error)> {
+    if let Some(secret) = given {
+        return Ok((secret.clone(), None));
+    }
+    let (host, port) = (address.ip(), address.port());
+    match LocalSecret::create_file(protocol, host, port) {
+        Ok((secret, file)) => Ok((secret, Some(file))),
+        Err(error) => Err((local_secret_path(protocol, host, port), error)),
     }
 }
 

@@ -10,9 +10,9 @@
 //! recorded proof is useless later, and reveals nothing about the key.
 
 mod agreement;
+mod keyring;
 mod local_secret;
 mod pass;
-mod protocol_key;
 
 use core::fmt;
 use core::str::FromStr;
@@ -26,9 +26,9 @@ use thiserror::Error;
 pub use agreement::{
     AgreementKey, AgreementSide, InvalidPublicKey, PUBLIC_KEY_SIZE_BYTES, PublicKey,
 };
-pub use local_secret::{LocalSecret, find_local_secret, local_secret_path};
+pub use keyring::Keyring;
+pub use local_secret::{LocalSecret, find_local_secret, given_or_created, local_secret_path};
 pub use pass::{Pass, PassKey};
-pub use protocol_key::{PROTOCOL_PROOF_SIZE_BYTES, ProtocolKey};
 
 /// Size of the shortest secret in bytes. A shorter one could be guessed from a recorded proof.
 pub const SECRET_SIZE_BYTES_MIN: usize = 16;
@@ -244,11 +244,9 @@ impl Secret {
         (self.rights == Rights::Admin).then(|| PassKey::new(mac(&self.key, transcript)))
     }
 
-    /// Returns the key for the greetings of another protocol; `None` if this is a derived key,
-    /// which is valid only for its own purpose.
-    pub fn protocol_key(&self, protocol: &str) -> Option<ProtocolKey> {
-        let transcript: &[&[u8]] = &[b"farleaf 1 protocol ", protocol.as_bytes()];
-        (self.rights == Rights::Admin).then(|| ProtocolKey::new(mac(&self.key, transcript)))
+    /// Returns whether two secrets have the same rights and the same text.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        self.rights == other.rights && self.key == other.key
     }
 
     /// Returns the secret from a key agreement, with all rights.

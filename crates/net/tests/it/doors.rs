@@ -1,20 +1,28 @@
 //! Greetings: which clients are admitted, and the errors of others.
 
 use std::io::{Read, Write};
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use farleaf_net::request::{
     ClusterTag, ConnectOptions, Connection, ListenOptions, Listener, Membership, NetError, Server,
 };
-use farleaf_net::secret::Secret;
-use farleaf_net::secret::{Rights, local_secret_path};
+use farleaf_net::secret::{Rights, Secret, Side, local_secret_path};
 
 use crate::parties::{
-    Mirror, check, connect, connect_options, dial, has_ended, hear, impostor, key, listen_options,
-    message, mirror, other_secret, refusal, secret, serve,
+    Mirror, challenge, check, connect, connect_options, dial, greet_by_hand, has_ended, hear,
+    hello, impostor, listen_options, message, mirror, other_secret, proof, refusal, secret, serve,
 };
+
+/// Connects to a server from an address of this host.
+fn socket_from(own: SocketAddr, server: SocketAddr) -> TcpStream {
+    use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+    let made = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
+    bind(&made, &own).expect("an address of loopback");
+    connect(&made, &server).expect("it listens");
+    TcpStream::from(made)
+}
 
 fn refused(address: &str, options: &ConnectOptions) -> NetError {
     let error = Connection::connect(address, options).expect_err("not let in");
@@ -67,7 +75,7 @@ fn a_secret_is_left_on_loopback() {
     let path = local_secret_path("wire", at.ip(), at.port());
     let name = format!("wire-{}.secret", at.port());
     assert!(path.ends_with(name) && path.exists(), "{}", path.display());
-    let made = listener.secret().clone();
+    let made = listener.secret();
     let server = listener.serve(Arc::new(Mirror)).expect("threads");
     let without = ConnectOptions::default();
     let mut found = Connection::connect(&at.to_string(), &without).expect("let in");
@@ -118,8 +126,7 @@ fn addresses_are_told() {
 fn an_impostor_is_found_out() {
     let (address, thread) = impostor(|mut socket| {
         let hello = hear(&mut socket);
-        let challenge = message(2, 1000, &[9; 32]);
-        socket.write_all(&challenge).expect("connected");
+        socket.write_all(&challenge()).expect("connected");
         let proof = hear(&mut socket);
         // Neither the client's own proof nor a proof with another secret is a valid proof of the
         // server.
@@ -135,31 +142,70 @@ fn an_impostor_is_found_out() {
 }
 
 /// Promise: a recorded greeting is useless on another connection, and so is a proof with the same
-/// secret for another protocol.
+/// secret for another side, or for other rights than the client asks for.
 #[test]
 fn a_recorded_proof_is_worth_nothing() {
     let server = mirror();
-    let hello = message(1, 0, &[7; 32]);
+    let hello = hello();
     let mut recorded = None;
     for _ in 0..2 {
         let mut socket = dial(&server);
         socket.write_all(&hello).expect("connected");
         let challenge = hear(&mut socket);
-        let said: &[&[u8]] = &[b"farleaf wire client", &hello, &challenge];
-        let own = key(&secret()).prove(said);
-        let proof = recorded.unwrap_or(own);
-        socket.write_all(&message(3, 0, &proof)).expect("connected");
+        let own = proof(Side::Client, &[&hello, &challenge]);
+        let sent = recorded.unwrap_or(own);
+        socket.write_all(&message(3, 0, &sent)).expect("connected");
         let answer = hear(&mut socket);
         assert_eq!(answer[8] == 4, recorded.is_none());
         recorded = Some(own);
     }
-    let mut socket = dial(&server);
-    socket.write_all(&hello).expect("connected");
-    let challenge = hear(&mut socket);
-    let other = secret().protocol_key("other").expect("no derived key");
-    let proof = other.prove(&[b"farleaf wire client", &hello, &challenge]);
-    socket.write_all(&message(3, 0, &proof)).expect("connected");
-    assert!(refusal(&hear(&mut socket)).contains("wrong secret"));
+    for (side, rights) in [(Side::Node, Rights::Admin), (Side::Client, Rights::Write)] {
+        let mut socket = dial(&server);
+        socket.write_all(&hello).expect("connected");
+        let challenge = hear(&mut socket);
+        let proof = secret().prove(rights, side, &[&hello, &challenge]);
+        let proof = proof.expect("it grants all rights");
+        socket
+            .write_all(&message(3, 0, &proof.0))
+            .expect("connected");
+        assert!(refusal(&hear(&mut socket)).contains("wrong secret"));
+    }
+}
+
+/// Promise: of an address that sends wrong proofs without waiting for the answers, fewer than five
+/// per second are checked, and most are refused unchecked. Meanwhile a client from another address
+/// is admitted within 100 ms.
+#[test]
+fn guesses_are_limited_per_address() {
+    let server = mirror();
+    let guess = |_| {
+        let mut socket = dial(&server);
+        let hello = hello();
+        socket.write_all(&hello).expect("connected");
+        hear(&mut socket);
+        socket
+            .write_all(&message(3, 0, &[1; 32]))
+            .expect("connected");
+        socket
+    };
+    let start = Instant::now();
+    let mut guesses: Vec<_> = (0..100).map(guess).collect();
+    let other = SocketAddr::from(([127, 0, 0, 2], 0));
+    let socket = socket_from(other, server.address());
+    let welcomed = Instant::now();
+    greet_by_hand(socket);
+    assert!(welcomed.elapsed() < Duration::from_millis(100));
+    let texts: Vec<_> = guesses.iter_mut().map(|it| refusal(&hear(it))).collect();
+    let seconds = start.elapsed().as_secs_f64();
+    let checked = texts.iter().filter(|it| it.contains("wrong secret;"));
+    let checked_count = checked.count();
+    assert!(checked_count < 100 / 3, "{checked_count}");
+    let rate = checked_count as f64 / seconds;
+    assert!(rate < 5.0, "{checked_count} in {seconds} s");
+    let refused = texts
+        .iter()
+        .filter(|it| it.contains("too many wrong secrets"));
+    assert_eq!(refused.count(), 100 - checked_count);
 }
 
 /// Promise: another version is reported on both sides, with both numbers.
@@ -167,12 +213,12 @@ fn a_recorded_proof_is_worth_nothing() {
 fn versions_are_told() {
     let server = mirror();
     let mut socket = dial(&server);
-    let mut hello = message(1, 0, &[7; 32]);
+    let mut hello = hello();
     hello[6] = 9;
     socket.write_all(&hello).expect("connected");
     let said = refusal(&hear(&mut socket));
     assert!(
-        said.contains("version 2") && said.contains("version 9"),
+        said.contains("version 3") && said.contains("version 9"),
         "{said}"
     );
     assert!(has_ended(&mut socket));
@@ -190,22 +236,9 @@ fn versions_are_told() {
     );
     let text = error.to_string();
     assert!(
-        text.contains("version 9") && text.contains("version 2"),
+        text.contains("version 9") && text.contains("version 3"),
         "{text}"
     );
-    assert!(text.contains("it replied: old"), "{text}");
-    thread.join().expect("it played");
-    let (address, thread) = impostor(|mut socket| {
-        hear(&mut socket);
-        let said = b"this server speaks version 9 of the wire protocol, the client version 2";
-        let mut refusal = message(0, 3, &[]);
-        refusal[6] = 9;
-        refusal[48..48 + said.len()].copy_from_slice(said);
-        socket.write_all(&refusal).expect("connected");
-    });
-    // The message names both versions only once.
-    let text = refused(&address, &connect_options()).to_string();
-    assert_eq!(text.matches("version 9").count(), 1, "{text}");
     thread.join().expect("it played");
 }
 
@@ -278,9 +311,7 @@ fn silence_in_a_greeting_ends() {
     let start = Instant::now();
     let mut silent = dial(&server);
     let mut halting = dial(&server);
-    halting
-        .write_all(&message(1, 0, &[7; 32])[..200])
-        .expect("connected");
+    halting.write_all(&hello()[..200]).expect("connected");
     let (address, thread) = impostor(|mut socket| {
         hear(&mut socket);
         assert!(has_ended(&mut socket));
@@ -341,29 +372,32 @@ fn another_cluster_is_turned_away() {
     assert_eq!(connect(&foundling, None).expect("let in").cluster(), None);
 }
 
-/// Promise: the proofs cover both cluster ids: a change of one of them in transit is detected,
-/// whether it hides another cluster or invents one.
+/// Promise: the proofs cover both cluster ids, and whether the client is admitted: a change of one
+/// of them in transit is detected, whether it hides another cluster or invents one.
 #[test]
 fn clusters_are_proven() {
     let one = ClusterTag::new(1 << 100).expect("not 0");
-    let key = key(&secret());
     // A server proves that it belongs to another cluster, but presents the expected one.
-    for (number, label) in [
-        (4, &b"farleaf wire server"[..]),
-        (5, b"farleaf wire others"),
-    ] {
-        let key = key.clone();
+    for (said, proven) in [(0, 0), (1, 1), (0, 1), (1, 0)] {
         let (address, played) = impostor(move |mut socket| {
             let hello = hear(&mut socket);
-            let mut challenge = message(2, 1000, &[9; 32]);
-            let proven = challenge;
+            let proven_challenge = challenge();
+            let mut challenge = proven_challenge;
             challenge[48..64].copy_from_slice(&hello[48..64]);
             socket.write_all(&challenge).expect("connected");
             hear(&mut socket);
-            let proof = key.prove(&[label, &hello, &proven]);
-            socket
-                .write_all(&message(number, 0, &proof))
-                .expect("connected");
+            let mut details = [0; 208];
+            details[0] = proven;
+            let is_honest = said == proven;
+            let said_before = if is_honest {
+                proven_challenge
+            } else {
+                challenge
+            };
+            let proof = proof(Side::Node, &[&details, &hello, &said_before]);
+            let mut welcome = message(4, 0, &proof);
+            welcome[48] = said;
+            socket.write_all(&welcome).expect("connected");
         });
         let mut options = connect_options();
         options.membership = Membership::of(one);

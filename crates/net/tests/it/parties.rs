@@ -7,8 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use farleaf_net::request::{ConnectOptions, Connection, ListenOptions, Listener, Server, Service};
-use farleaf_net::secret::ProtocolKey;
-use farleaf_net::secret::Secret;
+use farleaf_net::secret::{Proof, Rights, Secret, Side};
 
 /// Service that replies with the reversed request.
 pub(crate) struct Mirror;
@@ -59,24 +58,40 @@ pub(crate) fn check(connection: &mut Connection) {
     assert_eq!(connection.call(b"abc").expect("answered"), b"cba");
 }
 
-pub(crate) fn key(secret: &Secret) -> ProtocolKey {
-    secret.protocol_key("wire").expect("no derived key")
+/// Returns a proof of the secret of these tests, for all rights.
+pub(crate) fn proof(side: Side, said: &[&[u8]]) -> [u8; 32] {
+    let Proof(proof) = secret()
+        .prove(Rights::Admin, side, said)
+        .expect("it grants all rights");
+    proof
 }
 
 /// Returns a message of a greeting.
 pub(crate) fn message(number: u8, value: u32, token: &[u8]) -> [u8; 256] {
     let mut message = [0; 256];
-    message[..8].copy_from_slice(b"FLWIRE\x02\0");
+    message[..8].copy_from_slice(b"FLWIRE\x03\0");
     message[8] = number;
     message[12..16].copy_from_slice(&value.to_le_bytes());
     message[16..16 + token.len()].copy_from_slice(token);
     message
 }
 
+/// Returns the first message of a client that asks for all rights.
+pub(crate) fn hello() -> [u8; 256] {
+    message(1, 3, &[7; 32])
+}
+
+/// Returns the first message of a server that takes requests of 1000 bytes.
+pub(crate) fn challenge() -> [u8; 256] {
+    let mut challenge = message(2, 0, &[9; 32]);
+    challenge[64..68].copy_from_slice(&1000_u32.to_le_bytes());
+    challenge
+}
+
 pub(crate) fn hear(socket: &mut TcpStream) -> [u8; 256] {
     let mut message = [0; 256];
     socket.read_exact(&mut message).expect("a message");
-    assert_eq!(&message[..8], b"FLWIRE\x02\0");
+    assert_eq!(&message[..8], b"FLWIRE\x03\0");
     message
 }
 
@@ -96,17 +111,20 @@ pub(crate) fn dial(server: &Server) -> TcpStream {
 
 /// Returns a hand-written client that has been admitted.
 pub(crate) fn greeted_client(server: &Server) -> TcpStream {
-    let mut socket = dial(server);
-    let hello = message(1, 0, &[7; 32]);
+    greet_by_hand(dial(server))
+}
+
+/// Runs a client's greeting on a socket.
+pub(crate) fn greet_by_hand(mut socket: TcpStream) -> TcpStream {
+    let hello = hello();
     socket.write_all(&hello).expect("connected");
     let challenge = hear(&mut socket);
     assert_eq!(challenge[8], 2);
-    let key = key(&secret());
-    let proof = key.prove(&[b"farleaf wire client", &hello, &challenge]);
-    socket.write_all(&message(3, 0, &proof)).expect("connected");
+    let own = proof(Side::Client, &[&hello, &challenge]);
+    socket.write_all(&message(3, 0, &own)).expect("connected");
     let welcome = hear(&mut socket);
-    let proof = key.prove(&[b"farleaf wire server", &hello, &challenge]);
-    assert_eq!(welcome, message(4, 0, &proof));
+    let theirs = proof(Side::Node, &[&[0; 208], &hello, &challenge]);
+    assert_eq!(welcome, message(4, 0, &theirs));
     socket
 }
 
@@ -153,14 +171,13 @@ pub(crate) fn greeted_server(
 ) -> (String, std::thread::JoinHandle<()>) {
     impostor(move |mut socket| {
         let hello = hear(&mut socket);
-        let challenge = message(2, 1000, &[9; 32]);
+        let challenge = challenge();
         socket.write_all(&challenge).expect("connected");
         let proven = hear(&mut socket);
-        let key = key(&secret());
-        let proof = key.prove(&[b"farleaf wire client", &hello, &challenge]);
-        assert_eq!(proven, message(3, 0, &proof));
-        let proof = key.prove(&[b"farleaf wire server", &hello, &challenge]);
-        socket.write_all(&message(4, 0, &proof)).expect("connected");
+        let theirs = proof(Side::Client, &[&hello, &challenge]);
+        assert_eq!(proven, message(3, 0, &theirs));
+        let own = proof(Side::Node, &[&[0; 208], &hello, &challenge]);
+        socket.write_all(&message(4, 0, &own)).expect("connected");
         play(socket);
     })
 }

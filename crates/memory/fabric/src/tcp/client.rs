@@ -18,17 +18,18 @@ use crate::network::{MainNode, NodeDirectory, OtherNodes};
 use crate::tcp::PROTOCOL;
 use crate::tcp::TcpEndpoint;
 use crate::tcp::connection::TcpConnection;
-use crate::tcp::greeting::{
-    ControlReply, ControlRequest, FRAME_SIZE_BYTES, Frame, JoinRequest, Joined, MemberReply, Nonce,
-    Purpose, Ticket,
+use crate::tcp::hello::{HelloDetails, POOL, Purpose, TCP_VERSION, Ticket, WelcomeDetails};
+use crate::tcp::messages::{
+    ControlReply, ControlRequest, FRAME_SIZE_BYTES, Frame, JoinRequest, Joined, MemberReply,
 };
 use crate::tcp::queue_monitor::QueueMonitor;
 use crate::verbs::{NodeQueue, QueueParameters, VerbsOptions};
+use farleaf_net::greeting::{GreetFailure, GreetingError, Transport, greet, port_of};
 use farleaf_net::secret::Pass;
 use farleaf_net::secret::find_local_secret;
-use farleaf_net::secret::{Rights, Secret, Side, fill_randomly};
+use farleaf_net::secret::{Rights, Secret};
 use farleaf_net::stream::Stream;
-use farleaf_net::tls::{TlsClient, TlsLayer, host_of};
+use farleaf_net::tls::{TlsClient, TlsLayer, host_of, how_tls_failed};
 
 /// First pause between two queries whether a session is fenced. Most sessions are fenced soon.
 const LIFE_REST_MIN: Duration = Duration::from_micros(100);
@@ -84,12 +85,6 @@ pub struct TcpClient {
     /// The stream, or the error kind of a call that failed halfway: its late reply would be taken
     /// for the reply to the next call.
     stream: Mutex<Result<Stream, io::ErrorKind>>,
-}
-
-/// The node's reply to a valid proof.
-struct Welcome {
-    memory_size_bytes: u64,
-    ticket: Ticket,
 }
 
 impl TcpClient {
@@ -300,76 +295,75 @@ impl TcpClient {
     fn stream(&self, socket: TcpStream) -> Result<Stream, ControlError> {
         let layer = |tls| TlsLayer::of_client(tls, &self.host);
         let tls = self.tls.as_ref().map(layer).transpose();
-        let stream = tls.and_then(|tls| Stream::new(socket, tls));
-        stream.map_err(|source| self.unanswered(source))
+        let tls = tls.map_err(|error| ControlError::Tls {
+            pool: self.pool.clone(),
+            how: how_tls_failed(&error),
+        })?;
+        Stream::new(socket, tls).map_err(|source| self.unanswered(source))
     }
 
-    fn greet(&self, stream: &mut Stream, purpose: Purpose) -> Result<Welcome, ControlError> {
-        let mut nonce: Nonce = [0; 32];
-        fill_randomly(&mut nonce).map_err(|source| self.unanswered(source))?;
+    fn greet(&self, stream: &mut Stream, purpose: Purpose) -> Result<WelcomeDetails, ControlError> {
         let owner = match purpose {
             Purpose::Control => None,
             Purpose::Data { owner, .. } => owner,
             Purpose::Queue { owner, .. } => Some(owner),
         };
         let pass = owner.and_then(|owner| lock(&self.passes).get(&owner.word()).copied());
-        let hello = ControlRequest::Hello {
+        let hello = HelloDetails {
             purpose,
-            rights: self.rights,
             pid: std::process::id(),
-            nonce,
             pass: pass.unwrap_or_default(),
         };
-        let hello = hello.encode();
-        let challenge = exchange(stream, &hello, self.answer_time_max)
-            .map_err(|source| self.unanswered(self.with_hint(source)))?;
-        match self.decode(&challenge)? {
-            ControlReply::Challenge(_) => {}
-            reply => return Err(self.unexpected(&reply)),
-        }
-        let binding = stream.binding().map_err(|source| self.unanswered(source))?;
-        let said: &[&[u8]] = &[&hello, &challenge, &binding];
-        let proof = self.secret.prove(self.rights, Side::Client, said);
-        let proof = proof.ok_or_else(|| ControlError::Refused {
-            pool: self.pool.clone(),
-            reason: format!(
+        let mut limited = Limited::new(stream, self.answer_time_max);
+        let greeted = greet(
+            &mut limited,
+            POOL,
+            &self.secret,
+            self.rights,
+            hello.encode(),
+        );
+        let accepted = greeted.map_err(|failure| self.not_greeted(failure))?;
+        Ok(WelcomeDetails::decode(&accepted.welcome))
+    }
+
+    /// Converts the reason why a greeting failed.
+    fn not_greeted(&self, failure: GreetFailure) -> ControlError {
+        let pool = || self.pool.clone();
+        let refused = |reason| ControlError::Refused {
+            pool: pool(),
+            reason,
+        };
+        match failure {
+            GreetFailure::Broken(source) if source.kind() == io::ErrorKind::InvalidData => {
+                let how = how_tls_failed(&source);
+                ControlError::Tls { pool: pool(), how }
+            }
+            GreetFailure::Broken(source) => self.unanswered(with_hint(source)),
+            GreetFailure::Refused(reason) => refused(reason),
+            GreetFailure::Invalid(GreetingError::OtherPort(_)) => {
+                ControlError::OfCluster { pool: pool() }
+            }
+            GreetFailure::Invalid(GreetingError::Version { theirs }) => self.malformed(&format!(
+                "a message of protocol version {theirs}, expected version {TCP_VERSION}"
+            )),
+            GreetFailure::Invalid(GreetingError::Foreign(begin)) => self.malformed(&format!(
+                "a message that is not in Farleaf's protocol (it begins with '{begin}')"
+            )),
+            GreetFailure::Invalid(GreetingError::Malformed(what)) => self.malformed(what),
+            GreetFailure::Invalid(GreetingError::Encrypted) => {
+                self.malformed("a TLS record to a client without TLS")
+            }
+            GreetFailure::Invalid(GreetingError::OtherProtocol(protocol)) => {
+                self.malformed(&format!("a request of {protocol}"))
+            }
+            GreetFailure::OutOfOrder => self.malformed("a message of the handshake out of order"),
+            GreetFailure::NotProven => self.malformed("a proof of a different secret"),
+            GreetFailure::TooWeak => refused(format!(
                 "permission denied: the given key grants '{}', and '{}' was requested",
                 self.secret.rights(),
                 self.rights
-            ),
-        })?;
-        let welcome = self.ask(stream, &ControlRequest::Proof(proof).encode())?;
-        match self.decode(&welcome)? {
-            ControlReply::Welcome {
-                memory_size_bytes,
-                proof,
-                ticket,
-            } => {
-                if !self.secret.is_proven(self.rights, Side::Node, said, &proof) {
-                    return Err(self.malformed("a proof of a different secret"));
-                }
-                Ok(Welcome {
-                    memory_size_bytes,
-                    ticket,
-                })
-            }
-            reply => Err(self.unexpected(&reply)),
+            )),
         }
-    }
-
-    /// Adds a hint to the error of a node that closes the connection before it has sent anything.
-    fn with_hint(&self, source: io::Error) -> io::Error {
-        if !is_hang_up(&source) && source.kind() != io::ErrorKind::UnexpectedEof {
-            return source;
-        }
-        let hint = match self.tls {
-            Some(_) => "a node without TLS (--tls-cert) rejects a client with TLS (--tls-ca)",
-            None => "a node with TLS (--tls-cert) rejects a client without TLS (--tls-ca)",
-        };
-        io::Error::new(
-            source.kind(),
-            format!("{source} during the handshake ({hint})"),
-        )
     }
 
     fn ask(&self, stream: &mut Stream, request: &Frame) -> Result<Frame, ControlError> {
@@ -377,10 +371,6 @@ impl TcpClient {
     }
 
     fn decode(&self, frame: &Frame) -> Result<ControlReply, ControlError> {
-        if PortKind::detect(frame) == Some(PortKind::Cluster) {
-            let pool = self.pool.clone();
-            return Err(ControlError::OfCluster { pool });
-        }
         match ControlReply::decode(frame).map_err(|malformed| self.malformed(&malformed.0))? {
             ControlReply::Refused(reason) => Err(ControlError::Refused {
                 pool: self.pool.clone(),
@@ -528,45 +518,91 @@ fn connect_to(peer: SocketAddr, time_max: Duration) -> io::Result<TcpStream> {
     TcpStream::connect_timeout(&peer, time_max)
 }
 
-/// Returns whether the peer is a server of a cluster. Finds it out without a secret, by its reply
-/// to a hello.
+/// Returns whether the peer is a server of a cluster. Finds it out without a secret.
 fn is_of_cluster(socket: TcpStream, time_max: Duration) -> bool {
-    let hello = ControlRequest::Hello {
-        purpose: Purpose::Control,
-        rights: Rights::Read,
-        pid: std::process::id(),
-        nonce: [0; 32],
-        pass: Pass::default(),
-    };
-    let reply = Stream::new(socket, None)
-        .and_then(|mut stream| exchange(&mut stream, &hello.encode(), time_max));
-    reply.is_ok_and(|reply| PortKind::detect(&reply) == Some(PortKind::Cluster))
+    let stream = Stream::new(socket, None);
+    stream.is_ok_and(|mut stream| {
+        let mut limited = Limited::new(&mut stream, time_max);
+        port_of(&mut limited, POOL) == Some(PortKind::Cluster)
+    })
+}
+
+/// Adds a hint to the error of a node that closes the connection before it has sent anything.
+fn with_hint(source: io::Error) -> io::Error {
+    if !is_hang_up(&source) && source.kind() != io::ErrorKind::UnexpectedEof {
+        return source;
+    }
+    io::Error::new(
+        source.kind(),
+        "the node closed the connection during the handshake",
+    )
+}
+
+/// Stream with a time limit.
+struct Limited<'s> {
+    stream: &'s mut Stream,
+    until: Instant,
+}
+
+impl<'s> Limited<'s> {
+    fn new(stream: &'s mut Stream, time_max: Duration) -> Self {
+        let until = Instant::now() + time_max;
+        Self { stream, until }
+    }
+}
+
+impl Transport for Limited<'_> {
+    fn send_all(&mut self, from: &[u8]) -> io::Result<()> {
+        let mut sent = 0;
+        while sent < from.len() {
+            match self.stream.send(&from[sent..]) {
+                Ok(count) => sent += count,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.stream.wait(self.until)?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn receive_some(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        loop {
+            match self.stream.receive(to) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.stream.wait(self.until)?;
+                }
+                received => return received,
+            }
+        }
+    }
+
+    fn binding(&self) -> io::Result<Vec<u8>> {
+        self.stream.binding()
+    }
+
+    fn is_encrypted(&self) -> bool {
+        self.stream.is_encrypted()
+    }
 }
 
 fn exchange(stream: &mut Stream, request: &Frame, time_max: Duration) -> io::Result<Frame> {
-    let until = Instant::now() + time_max;
-    let mut sent = 0;
-    while sent < request.len() {
-        match stream.send(&request[sent..]) {
-            Ok(count) => sent += count,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => stream.wait(until)?,
-            // A node that refused this client closed the connection, but may have sent the reason
-            // first.
-            Err(error) if is_hang_up(&error) => break,
-            Err(error) => return Err(error),
-        }
+    let mut limited = Limited::new(stream, time_max);
+    match limited.send_all(request) {
+        // A node that refused this client closed the connection, but may have sent the reason
+        // first.
+        Err(error) if !is_hang_up(&error) => return Err(error),
+        _ => {}
     }
     let mut frame = [0; FRAME_SIZE_BYTES];
     let mut filled = 0;
     while filled < frame.len() {
-        match stream.receive(&mut frame[filled..]) {
-            Ok(0) => {
+        match limited.receive_some(&mut frame[filled..])? {
+            0 => {
                 let kind = io::ErrorKind::ConnectionReset;
                 return Err(io::Error::new(kind, "the node closed the connection"));
             }
-            Ok(count) => filled += count,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => stream.wait(until)?,
-            Err(error) => return Err(error),
+            count => filled += count,
         }
     }
     Ok(frame)

@@ -8,14 +8,17 @@ use std::time::Duration;
 use farleaf_base::OwnerWord;
 
 use crate::tcp::gate::{ClientState, Gate, Grant};
-use crate::tcp::greeter::{AuthenticatedPeer, MessageInbox, send};
-use crate::tcp::greeting::{ControlReply, ControlRequest, Purpose, Ticket};
+use crate::tcp::greeter::AuthenticatedPeer;
+use crate::tcp::hello::{POOL, Purpose, Ticket, WelcomeDetails};
+use crate::tcp::inbox::{MessageInbox, send, send_frame};
 use crate::tcp::listener::TcpListenOptions;
+use crate::tcp::messages::{ControlReply, ControlRequest};
 use crate::tcp::nic::{DataConnection, SoftNic};
 use crate::tcp::queues::QueueControl;
 use crate::tcp::service::TcpService;
 use crate::verbs::VerbsNode;
 use crate::window::WindowRegistry;
+use farleaf_net::greeting::refusal;
 use farleaf_net::permit::Permit;
 use farleaf_net::secret::{Pass, PassKey};
 use farleaf_net::secret::{Rights, fill_randomly};
@@ -85,6 +88,11 @@ struct ConnectedClient {
     _permit: Permit,
 }
 
+/// Refuses a peer that has proven the secret.
+fn refuse(peer: &mut AuthenticatedPeer, reason: &str) -> std::io::Result<()> {
+    send_frame(&mut peer.stream, &refusal(POOL, reason))
+}
+
 /// All clients of the node.
 #[derive(Debug)]
 pub(super) struct Clients {
@@ -146,7 +154,7 @@ impl Clients {
         service: &mut dyn TcpService,
     ) {
         let peer = authenticated.peer;
-        let welcomed = match authenticated.purpose {
+        let welcomed = match authenticated.hello.purpose {
             Purpose::Control => self.welcome_client(authenticated, service),
             Purpose::Data { ticket, owner } => {
                 self.welcome_data(authenticated, ticket, owner, service)
@@ -165,12 +173,12 @@ impl Clients {
         authenticated: &mut AuthenticatedPeer,
         ticket: Ticket,
     ) -> std::io::Result<()> {
-        let welcome = ControlReply::Welcome {
+        let welcome = WelcomeDetails {
             memory_size_bytes: self.memory_size_bytes,
-            proof: authenticated.proof,
             ticket,
         };
-        send(&mut authenticated.stream, &welcome)
+        let welcome = authenticated.proven.welcome(welcome.encode());
+        send_frame(&mut authenticated.stream, &welcome)
     }
 
     fn welcome_client(
@@ -180,7 +188,8 @@ impl Clients {
     ) -> std::io::Result<()> {
         let mut ticket = Ticket([0; 16]);
         fill_randomly(&mut ticket.0)?;
-        let (rights, pid, peer) = (authenticated.rights, authenticated.pid, authenticated.peer);
+        let (rights, pid) = (authenticated.proven.rights, authenticated.hello.pid);
+        let peer = authenticated.peer;
         // FABRIC-4: if a card changes words, threads of this processor change none.
         let grant = match &self.verbs {
             Some(_) => Grant::nothing(),
@@ -209,10 +218,10 @@ impl Clients {
         owner: Option<OwnerWord>,
         service: &mut dyn TcpService,
     ) -> std::io::Result<()> {
-        let (serves_verbs, pass) = (self.verbs.is_some(), authenticated.pass);
+        let (serves_verbs, pass) = (self.verbs.is_some(), authenticated.hello.pass);
         let has_holder = owner.is_some_and(|owner| self.has_other_holder(owner, ticket));
         let opened = self.client_of(&authenticated, ticket).and_then(|client| {
-            if serves_verbs && owner.is_some() && authenticated.rights > Rights::Read {
+            if serves_verbs && owner.is_some() && authenticated.proven.rights > Rights::Read {
                 return Err(
                     "the memory of this node is changed only by its RDMA device; open the pool as \
                      verbs:HOST:PORT, or with the right 'read'"
@@ -223,7 +232,7 @@ impl Clients {
         });
         let (gate, client) = match opened {
             Ok(opened) => opened,
-            Err(reason) => return send(&mut authenticated.stream, &ControlReply::Refused(reason)),
+            Err(reason) => return refuse(&mut authenticated, &reason),
         };
         self.send_welcome(&mut authenticated, ticket)?;
         let windows = owner.zip(self.windows.clone());
@@ -253,7 +262,7 @@ impl Clients {
         let mut clients = self.connected.iter_mut();
         match clients.find(|client| client.ticket == ticket) {
             None => Err("the client of this connection is no longer connected".to_owned()),
-            Some(client) if client.state.rights != authenticated.rights => {
+            Some(client) if client.state.rights != authenticated.proven.rights => {
                 Err("the client connected with different rights".to_owned())
             }
             Some(client) => Ok(client),
@@ -267,7 +276,7 @@ impl Clients {
         owner: OwnerWord,
         service: &mut dyn TcpService,
     ) -> std::io::Result<()> {
-        let (serves_verbs, pass) = (self.verbs.is_some(), authenticated.pass);
+        let (serves_verbs, pass) = (self.verbs.is_some(), authenticated.hello.pass);
         let has_holder = self.has_other_holder(owner, ticket);
         let opened = self.client_of(&authenticated, ticket).and_then(|client| {
             if !serves_verbs {
@@ -277,7 +286,7 @@ impl Clients {
             client.unconnected(owner).map(|_| ())
         });
         if let Err(reason) = opened {
-            return send(&mut authenticated.stream, &ControlReply::Refused(reason));
+            return refuse(&mut authenticated, &reason);
         }
         self.send_welcome(&mut authenticated, ticket)?;
         let session = self.client_of(&authenticated, ticket);
@@ -386,9 +395,6 @@ impl Clients {
                 member.map_or_else(ControlReply::Refused, ControlReply::Member)
             }
             ControlRequest::Member(node) => ControlReply::Member(service.member(*node)),
-            ControlRequest::Hello { .. } | ControlRequest::Proof(_) => {
-                ControlReply::Refused("the handshake is already complete".to_owned())
-            }
             ControlRequest::Queue(_) => {
                 ControlReply::Refused("a queue pair requires a separate connection".to_owned())
             }

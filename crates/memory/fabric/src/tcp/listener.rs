@@ -28,7 +28,7 @@ use crate::window::WindowRegistry;
 use farleaf_net::permit::Permits;
 use farleaf_net::secret::PassKey;
 use farleaf_net::secret::Secret;
-use farleaf_net::secret::{LocalSecret, local_secret_path};
+use farleaf_net::secret::{Keyring, LocalSecret, given_or_created};
 use farleaf_net::stream::{Stream, why_not_bound};
 use farleaf_net::tls::{TlsLayer, TlsServer};
 use farleaf_net::warnings::Warnings;
@@ -143,23 +143,16 @@ impl TcpListener {
         let socket = Socket::bind(address).map_err(socket_error)?;
         socket.set_nonblocking(true).map_err(socket_error)?;
         let address = socket.local_addr().map_err(socket_error)?;
-        let (secret, local_secret) = if let Some(secret) = &options.secret {
-            (secret.clone(), None)
-        } else {
-            let left = LocalSecret::create_file(PROTOCOL, address.ip(), address.port());
-            let (secret, secret_file) = left.map_err(|source| TcpListenError::LocalSecret {
-                path: local_secret_path(PROTOCOL, address.ip(), address.port()),
-                source,
-            })?;
-            (secret, Some(secret_file))
-        };
+        let created = given_or_created(options.secret.as_ref(), PROTOCOL, address);
+        let (secret, local_secret) =
+            created.map_err(|(path, source)| TcpListenError::LocalSecret { path, source })?;
         let nic = SoftNic::start(memory, options.nic_thread_count).map_err(socket_error)?;
         let reserve = socket.as_fd().try_clone_to_owned().map_err(socket_error)?;
         let memory_size_bytes = memory.word_count() * 8;
         Ok(Self {
             socket,
             address,
-            greeter: Greeter::new(secret.clone()),
+            greeter: Greeter::new(Keyring::new(secret.clone())),
             clients: Clients::new(nic, memory_size_bytes, options),
             permits: Permits::new(options.connection_count_max),
             tls: options.tls.clone(),
@@ -213,11 +206,10 @@ impl TcpListener {
                 return Ok(());
             }
             self.clients.on_input(&ready.clients, service);
-            for authenticated in self.greeter.on_input(&ready.pending_logins) {
+            let now = Instant::now();
+            for authenticated in self.greeter.serve(&ready.pending_logins, now) {
                 self.clients.welcome(authenticated, service);
             }
-            let now = Instant::now();
-            self.greeter.expire(now);
             self.warnings.log_withheld(now);
             self.clients.end_silent(service);
             if ready.accept {
@@ -291,8 +283,8 @@ impl TcpListener {
                         continue;
                     };
                     let tls = self.tls.as_ref().map(TlsLayer::of_node).transpose();
-                    match tls.and_then(|tls| Stream::new(socket, tls)) {
-                        Ok(stream) => self.greeter.add(stream, peer, permit),
+                    match tls.and_then(|tls| Ok((Stream::new(socket, None)?, tls))) {
+                        Ok((stream, tls)) => self.greeter.add(stream, tls, peer, permit),
                         Err(error) => tracing::debug!(%peer, %error, "connection closed"),
                     }
                 }

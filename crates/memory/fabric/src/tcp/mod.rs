@@ -25,7 +25,8 @@
 //! | module | content |
 //! |---|---|
 //! | `frame` | the format of batches on the wire |
-//! | `greeting` | the messages of greetings and control connections |
+//! | `hello` | what pools add to the messages of a greeting |
+//! | `messages`, `inbox` | the messages of control connections; sending and receiving them |
 //! | `answer` | applies a node's reply to its batch |
 //! | `queue_monitor` | the connection beside a queue pair (the `verbs` backend) |
 //! | `client`, `connection` | client: calls, one connection (batches: see `network`) |
@@ -38,7 +39,7 @@
 //! | `window` | words for a session's window, which the node sends unasked |
 //! | `fuzz` | tests: random changes of everything that is read from the network |
 //!
-//! Secrets, proofs, sockets and TLS are in `farleaf-net`.
+//! Greetings, secrets, sockets and TLS are in `farleaf-net`.
 
 mod answer;
 mod client;
@@ -50,8 +51,10 @@ mod frame;
 mod fuzz;
 mod gate;
 mod greeter;
-mod greeting;
+mod hello;
+mod inbox;
 mod listener;
+mod messages;
 mod nic;
 mod poll_timer;
 mod queue_monitor;
@@ -62,8 +65,9 @@ mod window;
 pub use client::{TcpClient, TcpConnectOptions};
 pub use connection::TcpConnection;
 pub use gate::Grant;
-pub use greeting::{JoinRequest, Joined, MemberReply, TCP_VERSION};
+pub use hello::TCP_VERSION;
 pub use listener::{TcpListenError, TcpListenOptions, TcpListener};
+pub use messages::{JoinRequest, Joined, MemberReply};
 pub(crate) use poll_timer::PollTimer;
 pub(crate) use queue_monitor::QueueMonitor;
 pub use service::TcpService;

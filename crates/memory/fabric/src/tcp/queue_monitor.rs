@@ -5,8 +5,8 @@ use std::io;
 use rustix::event::PollFd;
 
 use crate::network::Loss;
-use crate::tcp::greeter::MessageInbox;
-use crate::tcp::greeting::ControlReply;
+use crate::tcp::inbox::MessageInbox;
+use crate::tcp::messages::ControlReply;
 use farleaf_net::stream::Stream;
 
 /// The client's end of the connection beside a queue pair.

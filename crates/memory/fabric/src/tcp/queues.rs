@@ -8,8 +8,8 @@ use std::time::Duration;
 use farleaf_base::locks::lock;
 use rustix::event::{EventfdFlags, eventfd};
 
-use crate::tcp::greeter::{MessageInbox, send};
-use crate::tcp::greeting::{ControlReply, ControlRequest};
+use crate::tcp::inbox::{MessageInbox, send};
+use crate::tcp::messages::{ControlReply, ControlRequest};
 use crate::verbs::{NodeQueue, QueueParameters, ServedQueue, VerbsNode};
 use farleaf_net::permit::Permit;
 use farleaf_net::secret::Rights;

@@ -6,7 +6,7 @@ use farleaf_base::{NodeId, OwnerWord};
 
 use crate::service::SessionService;
 use crate::tcp::gate::Grant;
-use crate::tcp::greeting::{JoinRequest, Joined, MemberReply};
+use crate::tcp::messages::{JoinRequest, Joined, MemberReply};
 use farleaf_net::secret::Pass;
 use farleaf_net::secret::Rights;
 

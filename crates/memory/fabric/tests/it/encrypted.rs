@@ -108,16 +108,20 @@ fn both_sides_must_agree() {
         secret: Some(secret()),
         ..TcpConnectOptions::default()
     };
-    TcpClient::connect(&encrypting.address, &options).expect_err("it wants TLS");
+    let error = TcpClient::connect(&encrypting.address, &options).expect_err("it wants TLS");
+    assert!(error.to_string().contains("--tls-ca"), "{error}");
     let mut stranger = TcpStream::connect(&encrypting.address).expect("it listens");
     stranger.write_all(&[7; 256]).expect("sent");
     let mut heard = Vec::new();
-    // An alert, or nothing; the connection ends in any case.
+    // A reason; the connection ends in any case.
     let _ = stranger.read_to_end(&mut heard);
-    assert!(heard.len() < 16, "{heard:?}");
+    let heard = String::from_utf8_lossy(&heard);
+    assert!(heard.contains("this server requires TLS"), "{heard}");
     certificates.connect(&encrypting).expect("it goes on");
     let plain = NetworkNode::start();
-    certificates.connect(&plain).expect_err("it has no TLS");
+    let error = certificates.connect(&plain).expect_err("it has no TLS");
+    assert!(matches!(error, ControlError::Tls { .. }), "{error:?}");
+    assert!(error.to_string().contains("--tls-cert"), "{error}");
     plain.client();
 }
 

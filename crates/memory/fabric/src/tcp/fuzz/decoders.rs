@@ -1,4 +1,4 @@
-//! Fuzzing of greetings and frames, without sockets.
+//! Fuzzing of messages and frames, without sockets.
 
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -12,38 +12,18 @@ use crate::tcp::frame::{
     self, FRAME_SIZE_WORDS_MAX, FrameStatus, HEADER_SIZE_WORDS, WireVerb, frame_size_bytes,
 };
 use crate::tcp::gate::{ClientState, Grant};
-use crate::tcp::greeting::{
-    ControlReply, ControlRequest, FRAME_SIZE_BYTES, JoinRequest, Joined, MemberReply, Purpose,
-    Ticket,
+use crate::tcp::messages::{
+    ControlReply, ControlRequest, FRAME_SIZE_BYTES, JoinRequest, Joined, MemberReply,
 };
 use crate::verbs::{NodeQueue, QueueParameters};
-use farleaf_net::secret::Pass;
-use farleaf_net::secret::{Proof, Rights};
+use farleaf_net::secret::{Pass, Rights};
 
 const REGION_SIZE_WORDS: usize = 2048;
 
 fn request(random: &mut Random) -> ControlRequest {
     let owner = OwnerWord::from_word(random.bits());
     match random.below(12) {
-        0 | 1 => ControlRequest::Hello {
-            purpose: match random.below(3) {
-                0 => Purpose::Control,
-                1 => Purpose::Data {
-                    ticket: Ticket(random.bytes()),
-                    owner: (!owner.is_free()).then_some(owner),
-                },
-                _ => Purpose::Queue {
-                    ticket: Ticket(random.bytes()),
-                    owner,
-                },
-            },
-            rights: Rights::ALL[random.index(3)],
-            pid: random.bits() as u32,
-            nonce: random.bytes(),
-            pass: Pass(random.bytes()),
-        },
-        2 => ControlRequest::Proof(Proof(random.bytes())),
-        3 => ControlRequest::Register,
+        0..=2 => ControlRequest::Register,
         4 => ControlRequest::Close(owner),
         5 => ControlRequest::Life(owner),
         6 => ControlRequest::Queue(queue(random)),
@@ -77,13 +57,7 @@ pub(super) fn queue(random: &mut Random) -> QueueParameters {
 
 fn reply(random: &mut Random) -> ControlReply {
     match random.below(12) {
-        0 => ControlReply::Challenge(random.bytes()),
-        1 => ControlReply::Welcome {
-            memory_size_bytes: random.bits(),
-            proof: Proof(random.bytes()),
-            ticket: Ticket(random.bytes()),
-        },
-        2 => ControlReply::Session {
+        0..=2 => ControlReply::Session {
             owner: OwnerWord::from_word((random.bits() | 1 << 48) & !(1 << 63)),
             pass: Pass(random.bytes()),
         },
@@ -112,11 +86,11 @@ fn reply(random: &mut Random) -> ControlReply {
     }
 }
 
-/// Promise: any bytes of a greeting are decoded or refused; a decoded message encodes to an equal
-/// message.
+/// Promise: any bytes of a control connection are decoded or refused; a decoded message encodes to
+/// an equal message.
 #[test]
-fn fuzz_greetings() {
-    run("greetings", |random| {
+fn fuzz_messages() {
+    run("messages", |random| {
         let encoded = if random.one_in(2) {
             request(random).encode()
         } else {

@@ -2,7 +2,7 @@
 //!
 //! | module | reader under test |
 //! |---|---|
-//! | `decoders` | greetings; frames, up to the effects of their verbs on a node's memory |
+//! | `decoders` | messages; frames, up to the effects of their verbs on a node's memory |
 //! | `client` | a client's connection to a malicious node |
 //! | `node` | a whole node, with malicious clients that know the secret |
 //!

@@ -20,13 +20,13 @@ use crate::endpoint::Endpoint;
 use crate::mapped::MappedMemory;
 use crate::service::{SessionService, StopSignal};
 use crate::tcp::gate::Grant;
-use crate::tcp::greeting::{
-    ControlReply, ControlRequest, FRAME_SIZE_BYTES, Frame, JoinRequest, Purpose,
-};
+use crate::tcp::hello::{HelloDetails, POOL, Purpose, WelcomeDetails};
+use crate::tcp::messages::{ControlReply, ControlRequest, FRAME_SIZE_BYTES, Frame, JoinRequest};
 use crate::tcp::service::TcpService;
 use crate::tcp::{TcpClient, TcpConnectOptions, TcpEndpoint, TcpListenOptions, TcpListener};
+use farleaf_net::greeting::Greeting;
 use farleaf_net::secret::Pass;
-use farleaf_net::secret::{Proof, Rights, Secret, Side};
+use farleaf_net::secret::{Rights, Secret, Side};
 
 /// Index from which on clients may change words.
 const OPEN_FROM: u64 = 64 * 1024;
@@ -86,7 +86,6 @@ impl TcpService for Sessions {
 /// Connection of an attacker that knows the secret.
 struct Attacker {
     socket: TcpStream,
-    said: Vec<u8>,
 }
 
 impl Attacker {
@@ -97,32 +96,39 @@ impl Attacker {
         socket.set_write_timeout(limit).expect("a socket");
         // Ports must not be used up by closed connections in TIME_WAIT.
         set_socket_linger(&socket, Some(Duration::ZERO)).expect("a socket");
-        let said = Vec::new();
-        Self { socket, said }
+        Self { socket }
     }
 
     fn ask(&mut self, request: &ControlRequest) -> ControlReply {
-        let request = request.encode();
-        self.said.extend(request);
-        self.socket.write_all(&request).expect("the node listens");
-        let mut frame: Frame = [0; FRAME_SIZE_BYTES];
-        self.socket.read_exact(&mut frame).expect("an answer");
-        self.said.extend(frame);
-        ControlReply::decode(&frame).expect("an answer")
+        ControlReply::decode(&self.exchange(&request.encode())).expect("an answer")
     }
 
-    fn log_in(&mut self, secret: &Secret, rights: Rights, purpose: Purpose) -> ControlReply {
-        let hello = ControlRequest::Hello {
+    fn exchange(&mut self, request: &Frame) -> Frame {
+        self.socket.write_all(request).expect("the node listens");
+        let mut frame: Frame = [0; FRAME_SIZE_BYTES];
+        self.socket.read_exact(&mut frame).expect("an answer");
+        frame
+    }
+
+    fn log_in(&mut self, secret: &Secret, rights: Rights, purpose: Purpose) -> WelcomeDetails {
+        let details = HelloDetails {
             purpose,
-            rights,
             pid: 1,
-            nonce: [7; 32],
             pass: Pass::default(),
         };
-        self.ask(&hello);
-        let said: &[&[u8]] = &[&self.said];
-        let proof = secret.prove(rights, Side::Client, said).expect("admin");
-        self.ask(&ControlRequest::Proof(proof))
+        let hello = Greeting::Hello {
+            rights,
+            nonce: [7; 32],
+            details: details.encode(),
+        };
+        let hello = hello.encode(POOL);
+        let challenge = self.exchange(&hello);
+        let proof = secret.prove(rights, Side::Client, &[&hello, &challenge]);
+        let proof = Greeting::Proof(proof.expect("admin")).encode(POOL);
+        match Greeting::decode(POOL, &self.exchange(&proof)) {
+            Ok(Greeting::Welcome { details, .. }) => WelcomeDetails::decode(&details),
+            other => panic!("it knows the secret: {other:?}"),
+        }
     }
 
     /// Sends bytes and closes; if `waits`, waits until the node has closed the connection.
@@ -169,8 +175,7 @@ fn requests(random: &mut Random, known: OwnerWord) -> Vec<u8> {
                 state: random.below(6),
             },
             7 => ControlRequest::Member(NodeId(random.bits() as u8)),
-            8 => ControlRequest::Queue(queue(random)),
-            _ => ControlRequest::Proof(Proof(random.bytes())),
+            _ => ControlRequest::Queue(queue(random)),
         };
         bytes.extend(request.encode());
     }
@@ -190,10 +195,7 @@ fn attack(random: &mut Random, address: &str, secret: &Secret) {
         random.mutate(&mut bytes);
         return control.finish(&bytes, false);
     }
-    let ControlReply::Welcome { ticket, .. } = control.log_in(secret, rights, Purpose::Control)
-    else {
-        panic!("it knows the secret");
-    };
+    let ticket = control.log_in(secret, rights, Purpose::Control).ticket;
     let ControlReply::Session { owner, .. } = control.ask(&ControlRequest::Register) else {
         panic!("there are sessions");
     };
@@ -203,8 +205,7 @@ fn attack(random: &mut Random, address: &str, secret: &Secret) {
     }
     let mut data = Attacker::connect(address);
     let owner = Some(owner);
-    let answer = data.log_in(secret, rights, Purpose::Data { ticket, owner });
-    assert!(matches!(answer, ControlReply::Welcome { .. }), "{answer:?}");
+    data.log_in(secret, rights, Purpose::Data { ticket, owner });
     let bytes = stream(random, OPEN_FROM + 1024);
     let waits = !random.one_in(4);
     data.finish(&bytes, waits);

@@ -11,8 +11,8 @@ use rustix::net::sockopt::set_socket_linger;
 
 use super::Honest;
 use super::raw::{
-    ADMIN, Hello, MAGIC, MESSAGE_SIZE_BYTES, READ, Raw, WRITE, key_of, message, proof_message,
-    refusal, ticket_of, word,
+    ADMIN, Hello, MAGIC, MESSAGE_SIZE_BYTES, Message, READ, Raw, WRITE, greeting, key_of, message,
+    number_of, proof, proof_message, ticket_of, turned_away,
 };
 use crate::network::{NetworkNode, SECRET, secret};
 
@@ -61,7 +61,7 @@ fn a_wrong_secret_is_refused_late_and_logged() {
     let start = Instant::now();
     let greeting = raw.greet(&Hello::control(ADMIN), &key_of(OTHER_SECRET, ADMIN));
     assert!(start.elapsed() >= PENALTY_TIME, "{:?}", start.elapsed());
-    let said = refusal(&greeting.answer);
+    let said = turned_away(&greeting.answer);
     assert!(said.starts_with("wrong secret"), "{said}");
     raw.wait_for_end();
     let text = String::from_utf8(log().clone()).expect("UTF-8");
@@ -88,7 +88,7 @@ fn the_log_does_not_grow_with_every_guess() {
             let mut raw = Raw::connect(&node.address);
             let hello = Hello::control(ADMIN).message();
             let challenge = raw.ask(&hello);
-            assert_eq!(word(&challenge, 1), 1, "a challenge");
+            assert_eq!(number_of(&challenge), 2, "a challenge");
             raw
         })
         .collect();
@@ -178,7 +178,7 @@ fn a_replayed_proof_is_refused() {
     let challenge = second.ask(&recorded.hello);
     assert_ne!(challenge, recorded.challenge, "no challenge is used twice");
     let answer = second.ask(&recorded.proof);
-    let said = refusal(&answer);
+    let said = turned_away(&answer);
     assert!(said.starts_with("wrong secret"), "{said}");
     second.wait_for_end();
     first.register();
@@ -194,7 +194,7 @@ fn a_weaker_key_proves_no_stronger_rights() {
         std::thread::spawn(move || {
             let mut raw = Raw::connect(&address);
             let greeting = raw.greet(&Hello::control(wants), &key_of(SECRET, has));
-            refusal(&greeting.answer)
+            turned_away(&greeting.answer)
         })
     });
     for refused in refused {
@@ -221,24 +221,38 @@ fn a_weaker_key_proves_no_stronger_rights() {
 fn other_versions_and_garbage_are_turned_away() {
     let node = NetworkNode::start();
     let honest = Honest::of(node.client());
-    let cases: [(&[u64], &str); 9] = [
-        (&[MAGIC + 1, 1, 1, 3], "version 5, expected version 4"),
-        (&[u64::MAX; 32], "not in Farleaf's protocol"),
-        (&[0; 32], "not in Farleaf's protocol"),
-        (&[MAGIC, 99], "unknown request number 99"),
-        (&[MAGIC, 1, 1, 0], "unknown rights"),
-        (&[MAGIC, 1, 1, 4], "unknown rights"),
-        (&[MAGIC, 1, 7, 1], "unknown purpose"),
-        (&[MAGIC, 2], "before the handshake was complete"),
-        (&[MAGIC, 3], "before the handshake was complete"),
+    let hello = |rights, purpose| greeting(1, rights, &[1; 32], &[purpose]);
+    let cases: [(Message, &str); 9] = [
+        (
+            message(&[MAGIC + 1, 1]),
+            "speaks version 5 of its protocol, the client version 6",
+        ),
+        (message(&[u64::MAX; 32]), "begins with '\\xff"),
+        (message(&[0; 32]), "begins with '\\x00"),
+        (message(&[MAGIC, 99]), "unknown type"),
+        (hello(0, 1), "unknown rights"),
+        (hello(4, 1), "unknown rights"),
+        (
+            greeting(2, 0, &[1; 32], &[]),
+            "another message than a hello",
+        ),
+        (proof_message(&[1; 32]), "another message than a hello"),
+        (message(&[MAGIC, 0]), "another message than a hello"),
     ];
-    for (words, said) in cases {
+    for (sent, said) in cases {
         let mut raw = Raw::connect(&node.address);
-        let answer = raw.ask(&message(words));
-        let text = refusal(&answer);
+        let answer = raw.ask(&sent);
+        let text = turned_away(&answer);
         assert!(text.contains(said), "{text}");
         raw.wait_for_end();
     }
+    // Only a peer that knows the secret learns that its purpose is unknown.
+    let mut raw = Raw::connect(&node.address);
+    let sent = hello(3, 7);
+    let challenge = raw.ask(&sent);
+    let proof = proof(&key_of(SECRET, ADMIN), &sent, &challenge);
+    let text = turned_away(&raw.ask(&proof_message(&proof)));
+    assert!(text.contains("unknown purpose"), "{text}");
     let mut raw = Raw::connect(&node.address);
     raw.send(
         b"GET / HTTP/1.1\r\nHost: here\r\n\r\n"
@@ -285,7 +299,7 @@ fn half_a_greeting_is_hung_up_on() {
     let hello = Hello::control(ADMIN).message();
     let start = Instant::now();
     after_hello.ask(&hello);
-    after_hello.send(&message(&[MAGIC, 2])[..MESSAGE_SIZE_BYTES - 1]);
+    after_hello.send(&proof_message(&[1; 32])[..MESSAGE_SIZE_BYTES - 1]);
     raw.send(&hello[..MESSAGE_SIZE_BYTES / 2]);
     honest.works(0);
     raw.wait_for_end();
@@ -324,7 +338,7 @@ fn data_connections_belong_to_their_client() {
     for (rights, ticket, owner, said) in cases {
         let mut raw = Raw::connect(&node.address);
         let greeting = raw.greet_data(rights, ticket, owner);
-        let text = refusal(&greeting.answer);
+        let text = turned_away(&greeting.answer);
         assert!(text.contains(said), "{text}");
         raw.wait_for_end();
     }
@@ -333,8 +347,8 @@ fn data_connections_belong_to_their_client() {
     for _ in 0..1000 {
         let mut raw = Raw::connect(&node.address);
         let answer = raw.greet_data(ADMIN, ticket, 0).answer;
-        if word(&answer, 1) == 0 {
-            assert!(refusal(&answer).contains("no longer connected"));
+        if number_of(&answer) == 0 {
+            assert!(turned_away(&answer).contains("no longer connected"));
             return;
         }
     }

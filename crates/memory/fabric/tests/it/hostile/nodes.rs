@@ -9,7 +9,7 @@ use farleaf_fabric::{Batch, BatchErrorKind, ControlError};
 
 use super::raw::{
     ADMIN, DONE, FENCED, FORBIDDEN, MAGIC, MALFORMED, Message, OUT_OF_REGION, Raw, SKIPPED, bytes,
-    key_of, message, proof,
+    greeting, key_of, message, node_proof, proof,
 };
 use super::{at, execute};
 use crate::network::{SECRET, secret};
@@ -79,24 +79,33 @@ fn accept(listener: &TcpListener) -> Raw {
 /// Receives a greeting up to the proof; returns the hello, the challenge sent, and the proof.
 fn challenge(raw: &mut Raw) -> (Message, Message, Message) {
     let hello = raw.receive().expect("a hello");
-    let mut challenge = message(&[MAGIC, 1]);
-    challenge[64..96].copy_from_slice(&[0xC4; 32]);
+    let challenge = greeting(2, 0, &[0xC4; 32], &[]);
     let proven = raw.ask(&challenge);
     (hello, challenge, proven)
 }
 
+/// Returns the details of a welcome.
+fn details() -> [u8; 208] {
+    let mut details = [0; 208];
+    details[..8].copy_from_slice(&REGION_SIZE_BYTES.to_le_bytes());
+    details
+}
+
 fn welcome_with(proof: &[u8]) -> Message {
-    let mut welcome = message(&[MAGIC, 2, REGION_SIZE_BYTES]);
-    welcome[64..96].copy_from_slice(proof);
-    welcome
+    greeting(4, 0, proof, &details())
 }
 
 /// Greets a client as a node that knows the secret.
 fn welcome(raw: &mut Raw) {
     let (hello, challenge, proven) = challenge(raw);
     let key = key_of(SECRET, ADMIN);
-    assert_eq!(proven[64..96], proof(&key, "client", &hello, &challenge));
-    raw.send(&welcome_with(&proof(&key, "node", &hello, &challenge)));
+    assert_eq!(proven[16..48], proof(&key, &hello, &challenge));
+    raw.send(&welcome_with(&node_proof(
+        &key,
+        &details(),
+        &hello,
+        &challenge,
+    )));
 }
 
 /// Promise: a client accepts only a node that proves the secret. It refuses nodes with another
@@ -104,13 +113,20 @@ fn welcome(raw: &mut Raw) {
 #[test]
 fn a_node_without_the_secret_is_refused() {
     type Answer = fn(&Message, &Message, &Message) -> Message;
-    let liars: [Answer; 3] = [
+    let liars: [Answer; 4] = [
         |hello, challenge, _| {
             let key = key_of("the secret of some other pool", ADMIN);
-            welcome_with(&proof(&key, "node", hello, challenge))
+            welcome_with(&node_proof(&key, &details(), hello, challenge))
         },
-        |_, _, proven| welcome_with(&proven[64..96]),
+        |_, _, proven| welcome_with(&proven[16..48]),
         |_, _, _| welcome_with(&[0; 32]),
+        // A welcome that was changed on its way.
+        |hello, challenge, _| {
+            let key = key_of(SECRET, ADMIN);
+            let mut welcome = welcome_with(&node_proof(&key, &details(), hello, challenge));
+            welcome[48] ^= 1;
+            welcome
+        },
     ];
     for liar in liars {
         let node = FakeNode::start(move |listener| {
@@ -130,21 +146,20 @@ fn a_node_without_the_secret_is_refused() {
         assert_eq!(raw.receive(), None, "no proof is sent");
     });
     let error = node.connect(Duration::from_mins(1)).expect_err("a liar");
-    assert!(error.to_string().contains("unexpected reply"), "{error}");
+    assert!(error.to_string().contains("out of order"), "{error}");
 }
 
 /// Promise: an invalid reply, and a missing one, return typed errors.
 #[test]
 fn answers_that_are_none_are_errors() {
-    let mut refused = message(&[MAGIC, 0, 0, 0, 0, 0, 0, u64::MAX]);
-    refused[64..].fill(0xFF);
+    let refused = greeting(0, u32::MAX, &[], &[0xFF; 208]);
     let cases: [(Vec<u8>, &str); 6] = [
-        (message(&[MAGIC + 1, 1]).to_vec(), "version 5"),
+        (message(&[MAGIC + 1, 1]).to_vec(), "version 6"),
         (vec![b'x'; 256], "not in Farleaf's protocol"),
-        (message(&[MAGIC, 99]).to_vec(), "reply number 99"),
-        (refused.to_vec(), "refused"),
+        (message(&[MAGIC, 99]).to_vec(), "unknown type"),
+        (refused.to_vec(), "a refusal without a valid text"),
         (Vec::new(), "cannot be reached"),
-        (message(&[MAGIC, 1])[..255].to_vec(), "cannot be reached"),
+        (message(&[MAGIC, 2])[..255].to_vec(), "cannot be reached"),
     ];
     for (answer, said) in cases {
         let node = FakeNode::start(move |listener| {

@@ -11,7 +11,7 @@ use sha2::Sha256;
 use crate::network::SECRET;
 
 /// Magic: "FLTCP", a zero, and the version.
-pub(super) const MAGIC: u64 = 0x464C_5443_5000_0004;
+pub(super) const MAGIC: u64 = 0x464C_5443_5000_0005;
 pub(super) const MESSAGE_SIZE_BYTES: usize = 256;
 
 /// Purposes of a connection.
@@ -51,11 +51,31 @@ pub(super) fn word(bytes: &[u8], index: usize) -> u64 {
     u64::from_le_bytes(bytes[index * 8..][..8].try_into().expect("8 bytes"))
 }
 
-/// Returns the text of a refusal.
+/// Returns the text of a refusal on a control connection.
 pub(super) fn refusal(message: &Message) -> String {
     assert_eq!(word(message, 1), 0, "no refusal: {:?}", &message[..64]);
     let size = word(message, 7) as usize;
     String::from_utf8(message[64..64 + size].to_vec()).expect("UTF-8")
+}
+
+/// Returns the number of a message of a greeting.
+pub(super) fn number_of(message: &Message) -> u32 {
+    u32::from_le_bytes(message[8..12].try_into().expect("4 bytes"))
+}
+
+/// Returns the text of a refusal in a greeting.
+pub(super) fn turned_away(message: &Message) -> String {
+    assert_eq!(number_of(message), 0, "no refusal: {:?}", &message[..64]);
+    let size = usize::from(message[12]);
+    String::from_utf8(message[48..48 + size].to_vec()).expect("UTF-8")
+}
+
+/// Returns a message of a greeting: its number, the value beside it, its token, its details.
+pub(super) fn greeting(number: u32, value: u32, token: &[u8], details: &[u8]) -> Message {
+    let mut message = message(&[MAGIC, u64::from(number) | u64::from(value) << 32]);
+    message[16..16 + token.len()].copy_from_slice(token);
+    message[48..48 + details.len()].copy_from_slice(details);
+    message
 }
 
 fn hmac(key: &[u8], said: &[&[u8]]) -> Key {
@@ -78,17 +98,19 @@ pub(super) fn key_of(secret: &str, rights: u64) -> Key {
     }
 }
 
-/// Returns a proof of the key for the other side.
-pub(super) fn proof(key: &Key, side: &str, hello: &[u8], challenge: &[u8]) -> Key {
-    let side = format!("farleaf 1 {side}");
-    hmac(key, &[side.as_bytes(), hello, challenge])
+/// Returns the client's proof of the key.
+pub(super) fn proof(key: &Key, hello: &[u8], challenge: &[u8]) -> Key {
+    hmac(key, &[b"farleaf 1 client", hello, challenge])
 }
 
-/// Returns the second message of a greeting.
+/// Returns the node's proof, which covers the details of its welcome.
+pub(super) fn node_proof(key: &Key, details: &[u8], hello: &[u8], challenge: &[u8]) -> Key {
+    hmac(key, &[b"farleaf 1 node", details, hello, challenge])
+}
+
+/// Returns the client's second message of a greeting.
 pub(super) fn proof_message(proof: &Key) -> Message {
-    let mut message = message(&[MAGIC, 2]);
-    message[64..96].copy_from_slice(proof);
-    message
+    greeting(3, 0, proof, &[])
 }
 
 /// First message of a greeting.
@@ -111,11 +133,9 @@ impl Hello {
     }
 
     pub(super) fn message(&self) -> Message {
-        let numbers = [MAGIC, 1, self.purpose, self.rights, 77, self.owner];
-        let mut message = message(&numbers);
-        message[64..96].copy_from_slice(&[0x5A; 32]);
-        message[96..112].copy_from_slice(&self.ticket);
-        message
+        let mut details = bytes(&[self.purpose | 77 << 32, self.owner]);
+        details.extend(self.ticket);
+        greeting(1, self.rights as u32, &[0x5A; 32], &details)
     }
 }
 
@@ -150,6 +170,16 @@ impl Raw {
         Self(socket)
     }
 
+    /// Connects from an address of this host.
+    pub(super) fn connect_from(own: SocketAddr, node: &str) -> Self {
+        use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+        let made = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
+        let node: SocketAddr = node.parse().expect("an address");
+        bind(&made, &own).expect("an address of loopback");
+        connect(&made, &node).expect("it listens");
+        Self(TcpStream::from(made))
+    }
+
     /// Connects and greets as a client that knows the secret.
     pub(super) fn log_in(address: &str, rights: u64) -> (Self, [u8; 16]) {
         let mut raw = Self::connect(address);
@@ -162,7 +192,7 @@ impl Raw {
     pub(super) fn open_data(address: &str, rights: u64, ticket: [u8; 16], owner: u64) -> Self {
         let mut raw = Self::connect(address);
         let greeting = raw.greet_data(rights, ticket, owner);
-        assert_eq!(word(&greeting.answer, 1), 2, "welcome");
+        assert_eq!(number_of(&greeting.answer), 4, "welcome");
         raw
     }
 
@@ -180,8 +210,8 @@ impl Raw {
     pub(super) fn greet(&mut self, hello: &Hello, key: &Key) -> Greeting {
         let hello = hello.message();
         let challenge = self.ask(&hello);
-        assert_eq!(word(&challenge, 1), 1, "a challenge");
-        let proof = proof_message(&proof(key, "client", &hello, &challenge));
+        assert_eq!(number_of(&challenge), 2, "a challenge");
+        let proof = proof_message(&proof(key, &hello, &challenge));
         let answer = self.ask(&proof);
         Greeting {
             hello,
@@ -270,8 +300,8 @@ fn is_time_out(error: &io::Error) -> bool {
 
 /// Returns the ticket of a welcome.
 pub(super) fn ticket_of(answer: &Message) -> [u8; 16] {
-    assert_eq!(word(answer, 1), 2, "welcome");
-    answer[96..112].try_into().expect("16 bytes")
+    assert_eq!(number_of(answer), 4, "welcome");
+    answer[56..72].try_into().expect("16 bytes")
 }
 
 /// Returns a frame of verbs, each given by its words.

@@ -170,11 +170,11 @@ fn bad_requests_do_not_end_a_client() {
     let node = NetworkNode::start();
     let (mut raw, _) = Raw::log_in(&node.address, READ);
     let cases: [(&[u64], &str); 6] = [
-        (&[MAGIC, 1, 1, 3], "handshake is already complete"),
-        (&[MAGIC, 2], "handshake is already complete"),
+        (&[MAGIC, 1, 1, 3], "unknown request number 1"),
+        (&[MAGIC, 2], "unknown request number 2"),
         (&[MAGIC, 0], "unknown request number 0"),
         (&[MAGIC, u64::MAX], "unknown request number"),
-        (&[MAGIC + 1, 3], "version 5"),
+        (&[MAGIC + 1, 3], "version 6"),
         (&[u64::MAX; 32], "not in Farleaf's protocol"),
     ];
     for (words, said) in cases {

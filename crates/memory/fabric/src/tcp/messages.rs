@@ -1,23 +1,17 @@
-//! Messages of a connection before it carries batches, and of a control connection.
+//! Messages of a control connection, and of the connection beside a queue pair, after the greeting.
 //!
-//! All messages are frames of 32 words, so an unauthenticated peer cannot determine how much is
-//! read or stored.
+//! All messages are frames of 32 words.
 //!
 //! | word | meaning |
 //! |---|---|
 //! | 0 | magic and version |
 //! | 1 | number of the message |
 //! | 2..8 | numbers of the message, see below |
-//! | 8..16 | random number or proof, 4 words; ticket, 2 words |
+//! | 14..16 | pass of a session |
 //! | 7, 8..32 | of messages with a text: its size in bytes, the text |
 //!
 //! | message of the client | words | reply of the node | words |
 //! |---|---|---|---|
-//! | 1 hello | 2 purpose (1 control, 2 data), 3 rights, 4 process, | 1 challenge | 8..12 random |
-//! | | 5 owner word, 8..12 random, 12..14 ticket, 14..16 pass | | |
-//! | | 2 purpose 3 (queue pair): as 2 | | |
-//! | 2 proof | 8..12 proof | 2 welcome | 2 memory size in bytes, 8..12 proof, |
-//! | | | | 12..14 ticket |
 //! | 3 register | | 3 session | 2 owner word, 14..16 pass |
 //! | 4 close | 2 owner word | 4 closed, 11 in progress | |
 //! | 5 life | 2 owner word | 5 life | 2 is alive, 3 process |
@@ -40,16 +34,14 @@
 use farleaf_base::foreign_protocol::MEMORY_NODE_MAGIC;
 use farleaf_base::{NodeId, OwnerWord};
 
+use crate::tcp::hello::TCP_VERSION;
 use crate::verbs::{NodeQueue, QueueParameters};
 use farleaf_net::secret::Pass;
-use farleaf_net::secret::{Proof, Rights};
 
-/// Version of all messages and frames of a connection; a client and a node must have the same.
-pub const TCP_VERSION: u64 = 4;
 /// Magic: "FLTCP" and a zero in the upper six bytes, the version in the lower two.
 const MAGIC: u64 = {
     let [a, b, c, d, e, f] = MEMORY_NODE_MAGIC;
-    u64::from_le_bytes([0, 0, a, b, c, d, e, f]) | TCP_VERSION
+    u64::from_le_bytes([0, 0, a, b, c, d, e, f]) | TCP_VERSION as u64
 };
 const FRAME_SIZE_WORDS: usize = 32;
 /// Size of every message, in bytes.
@@ -59,45 +51,9 @@ const TEXT_SIZE_BYTES_MAX: usize = FRAME_SIZE_BYTES - TEXT_START_BYTES;
 
 /// A message as sent over the connection.
 pub(super) type Frame = [u8; FRAME_SIZE_BYTES];
-/// Random number that a side has drawn for one greeting.
-pub(super) type Nonce = [u8; 32];
-
-/// Identifies a client on all its connections; drawn by the node, and known only to the two.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct Ticket(pub(super) [u8; 16]);
-
-impl core::fmt::Debug for Ticket {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.write_str("Ticket")
-    }
-}
-
-/// Purpose of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Purpose {
-    /// A new client, and its sessions.
-    Control,
-    /// Batches of a client: of one of its sessions, or of the process itself.
-    Data {
-        ticket: Ticket,
-        owner: Option<OwnerWord>,
-    },
-    /// Exchange of the two ends of a session's queue pair, and later the notification of its end.
-    Queue { ticket: Ticket, owner: OwnerWord },
-}
-
 /// Message of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ControlRequest {
-    Hello {
-        purpose: Purpose,
-        rights: Rights,
-        pid: u32,
-        nonce: Nonce,
-        /// Pass of the purpose's session, if its main node is another node.
-        pass: Pass,
-    },
-    Proof(Proof),
     Register,
     Close(OwnerWord),
     Life(OwnerWord),
@@ -153,12 +109,6 @@ pub struct MemberReply {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ControlReply {
     Refused(String),
-    Challenge(Nonce),
-    Welcome {
-        memory_size_bytes: u64,
-        proof: Proof,
-        ticket: Ticket,
-    },
     Session {
         owner: OwnerWord,
         pass: Pass,
@@ -185,33 +135,6 @@ impl ControlRequest {
     pub(super) fn encode(&self) -> Frame {
         let mut writer = Writer::new();
         match self {
-            Self::Hello {
-                purpose,
-                rights,
-                pid,
-                nonce,
-                pass,
-            } => {
-                let rights = *rights as u64 + 1;
-                match purpose {
-                    Purpose::Control => writer.numbers(1, &[1, rights, u64::from(*pid)]),
-                    Purpose::Data { ticket, owner } => {
-                        let owner = owner.map_or(0, OwnerWord::word);
-                        writer.numbers(1, &[2, rights, u64::from(*pid), owner]);
-                        writer.bytes(12, &ticket.0);
-                    }
-                    Purpose::Queue { ticket, owner } => {
-                        writer.numbers(1, &[3, rights, u64::from(*pid), owner.word()]);
-                        writer.bytes(12, &ticket.0);
-                    }
-                }
-                writer.bytes(8, nonce);
-                writer.bytes(14, &pass.0);
-            }
-            Self::Proof(proof) => {
-                writer.numbers(2, &[]);
-                writer.bytes(8, &proof.0);
-            }
             Self::Register => writer.numbers(3, &[]),
             Self::Close(owner) => writer.numbers(4, &[owner.word()]),
             Self::Life(owner) => writer.numbers(5, &[owner.word()]),
@@ -234,32 +157,6 @@ impl ControlRequest {
         check_version(frame)?;
         let owner = OwnerWord::from_word(word(frame, 2));
         Ok(match word(frame, 1) {
-            1 => {
-                let rights = usize::try_from(word(frame, 3)).ok();
-                let rights = rights.and_then(|number| Rights::ALL.get(number.wrapping_sub(1)));
-                let rights = rights.ok_or_else(|| Malformed("unknown rights".to_owned()))?;
-                let session = OwnerWord::from_word(word(frame, 5));
-                let purpose = match word(frame, 2) {
-                    1 => Purpose::Control,
-                    2 => Purpose::Data {
-                        ticket: Ticket(bytes(frame, 12)),
-                        owner: (!session.is_free()).then_some(session),
-                    },
-                    3 => Purpose::Queue {
-                        ticket: Ticket(bytes(frame, 12)),
-                        owner: session,
-                    },
-                    _ => return Err(Malformed("an unknown purpose".to_owned())),
-                };
-                Self::Hello {
-                    purpose,
-                    rights: *rights,
-                    pid: word(frame, 4) as u32,
-                    nonce: bytes(frame, 8),
-                    pass: Pass(bytes(frame, 14)),
-                }
-            }
-            2 => Self::Proof(Proof(bytes(frame, 8))),
             3 => Self::Register,
             4 => Self::Close(owner),
             5 => Self::Life(owner),
@@ -301,19 +198,6 @@ impl ControlReply {
                 answered_count,
             }) => writer.numbers(10, &[*state, *pool_id, *answered_count]),
             Self::UnderWay => writer.numbers(11, &[]),
-            Self::Challenge(nonce) => {
-                writer.numbers(1, &[]);
-                writer.bytes(8, nonce);
-            }
-            Self::Welcome {
-                memory_size_bytes,
-                proof,
-                ticket,
-            } => {
-                writer.numbers(2, &[*memory_size_bytes]);
-                writer.bytes(8, &proof.0);
-                writer.bytes(12, &ticket.0);
-            }
             Self::Session { owner, pass } => {
                 writer.numbers(3, &[owner.word()]);
                 writer.bytes(14, &pass.0);
@@ -337,12 +221,6 @@ impl ControlReply {
         check_version(frame)?;
         Ok(match word(frame, 1) {
             0 => Self::Refused(text(frame)),
-            1 => Self::Challenge(bytes(frame, 8)),
-            2 => Self::Welcome {
-                memory_size_bytes: word(frame, 2),
-                proof: Proof(bytes(frame, 8)),
-                ticket: Ticket(bytes(frame, 12)),
-            },
             3 => {
                 let name = word(frame, 2);
                 let impossible = || Malformed(format!("an invalid session {name:#x}"));
