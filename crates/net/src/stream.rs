@@ -38,6 +38,14 @@ impl Stream {
         Ok(Self { socket, tls })
     }
 
+    /// Returns the socket once more, so that it can be shut down while the stream is in use.
+    ///
+    /// # Errors
+    /// No file descriptor is left.
+    pub fn try_clone_socket(&self) -> io::Result<TcpStream> {
+        self.socket.try_clone()
+    }
+
     /// Returns the next byte without receiving it; `None` if none has arrived.
     ///
     /// # Errors

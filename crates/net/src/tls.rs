@@ -4,7 +4,7 @@
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -31,14 +31,16 @@ pub struct CertificateFiles<'p> {
     pub key: &'p Path,
 }
 
-/// Certificate and key of a process that listens, and which clients it accepts.
+/// Certificate and key of a process that listens, and which clients it accepts. Clones share one
+/// value, which can be [replaced](Self::replace) while it is in use.
 #[derive(Clone, Debug)]
-pub struct TlsServer(Arc<ServerConfig>);
+pub struct TlsServer(Arc<RwLock<Arc<ServerConfig>>>);
 
-/// Certificate authorities that a client trusts, and its own certificate, if it has one.
+/// Certificate authorities that a client trusts, and its own certificate, if it has one. Clones
+/// share one value, which can be [replaced](Self::replace) while it is in use.
 #[derive(Clone, Debug)]
 pub struct TlsClient {
-    config: Arc<ClientConfig>,
+    config: Arc<RwLock<Arc<ClientConfig>>>,
     /// Name that the server's certificate must have, instead of the host in its address.
     name: Option<Arc<str>>,
 }
@@ -141,7 +143,12 @@ impl TlsServer {
             }
         };
         let config = builder.with_single_cert(chain, key).map_err(unusable)?;
-        Ok(Self(Arc::new(config)))
+        Ok(Self(Arc::new(RwLock::new(Arc::new(config)))))
+    }
+
+    /// Replaces the certificate, and which clients are accepted, for new connections.
+    pub fn replace(&self, new: &Self) {
+        replace(&self.0, &new.0);
     }
 }
 
@@ -175,9 +182,14 @@ impl TlsClient {
             }
         };
         Ok(Self {
-            config: Arc::new(config),
+            config: Arc::new(RwLock::new(Arc::new(config))),
             name: None,
         })
+    }
+
+    /// Replaces the authorities and the own certificate for new connections.
+    pub fn replace(&self, new: &Self) {
+        replace(&self.config, &new.config);
     }
 
     /// Returns this client for a server whose certificate must have this name, a host name or an IP
@@ -189,6 +201,15 @@ impl TlsClient {
             name: Some(host.into()),
         }
     }
+}
+
+fn current<T>(shared: &RwLock<Arc<T>>) -> Arc<T> {
+    Arc::clone(&shared.read().unwrap_or_else(PoisonError::into_inner))
+}
+
+fn replace<T>(shared: &RwLock<Arc<T>>, new: &RwLock<Arc<T>>) {
+    let new = current(new);
+    *shared.write().unwrap_or_else(PoisonError::into_inner) = new;
 }
 
 /// Returns the host in an address of the form `HOST:PORT`, for the name in a certificate.
@@ -239,7 +260,7 @@ impl TlsLayer {
     /// # Errors
     /// The TLS library rejects the configuration.
     pub fn of_node(server: &TlsServer) -> io::Result<Self> {
-        let connection = rustls::ServerConnection::new(Arc::clone(&server.0));
+        let connection = rustls::ServerConnection::new(current(&server.0));
         Ok(Self::new(connection.map_err(io::Error::other)?.into()))
     }
 
@@ -255,7 +276,7 @@ impl TlsLayer {
                  be valid for it"
             ))
         })?;
-        let connection = ClientConnection::new(Arc::clone(&client.config), name);
+        let connection = ClientConnection::new(current(&client.config), name);
         Ok(Self::new(connection.map_err(io::Error::other)?.into()))
     }
 

@@ -40,6 +40,8 @@ pub enum GreetFailure {
     Broken(io::Error),
     /// The server gave this reason.
     Refused(String),
+    /// The server knows another secret; text for the user.
+    WrongSecret(String),
     /// What the server sent is not a message of this protocol.
     Invalid(GreetingError),
     /// The server sent a message out of order.
@@ -145,6 +147,7 @@ fn receive(transport: &mut impl Transport, protocol: Protocol) -> Result<Message
 fn decode(protocol: Protocol, message: &Message) -> Result<Greeting, GreetFailure> {
     match Greeting::decode(protocol, message) {
         Ok(Greeting::Refusal(reason)) => Err(GreetFailure::Refused(reason)),
+        Ok(Greeting::WrongSecret(reason)) => Err(GreetFailure::WrongSecret(reason)),
         Ok(greeting) => Ok(greeting),
         Err(error) => Err(GreetFailure::Invalid(error)),
     }

@@ -17,7 +17,7 @@ fn details(random: &mut Random) -> Details {
 
 fn greeting(random: &mut Random) -> Greeting {
     let nonce = random.bytes();
-    match random.below(5) {
+    match random.below(6) {
         0 => Greeting::Hello {
             rights: Rights::ALL[random.index(3)],
             nonce,
@@ -32,6 +32,7 @@ fn greeting(random: &mut Random) -> Greeting {
             proof: Proof(nonce),
             details: details(random),
         },
+        4 => Greeting::WrongSecret("é".repeat(random.index(130))),
         _ => Greeting::Refusal("é".repeat(random.index(130))),
     }
 }

@@ -15,7 +15,8 @@
 //! | 2 | server | challenge: a random number |
 //! | 3 | client | its proof |
 //! | 4 | server | welcome: its proof |
-//! | 0 | server | refusal: reason |
+//! | 5 | server | refusal, because the proof is wrong: reason |
+//! | 0 | server | refusal for any other reason |
 //!
 //! Integers are little-endian, and unused bytes are 0. The magic and the version of a protocol have
 //! the same position in all versions.
@@ -101,6 +102,8 @@ impl Protocol {
 pub enum Greeting {
     /// The server does not admit the client, for this reason.
     Refusal(String),
+    /// The server does not admit the client, whose proof is wrong; text for its user.
+    WrongSecret(String),
     /// The client begins.
     Hello {
         /// Rights for which it will prove its key.
@@ -133,9 +136,11 @@ impl Greeting {
     pub fn encode(&self, protocol: Protocol) -> Message {
         let none: &[u8] = &[];
         let (number, value, token, rest): (u32, u32, &[u8], &[u8]) = match self {
-            Self::Refusal(text) => {
+            Self::Refusal(text) | Self::WrongSecret(text) => {
                 let text = &text[..text.floor_char_boundary(DETAILS_SIZE_BYTES)];
-                (0, text.len() as u32, none, text.as_bytes())
+                let is_wrong_secret = matches!(self, Self::WrongSecret(_));
+                let number = if is_wrong_secret { 5 } else { 0 };
+                (number, text.len() as u32, none, text.as_bytes())
             }
             Self::Hello {
                 rights,
@@ -166,11 +171,13 @@ impl Greeting {
         nonce.copy_from_slice(&message[TOKEN_START_BYTES..DETAILS_START_BYTES]);
         let mut details = [0; DETAILS_SIZE_BYTES];
         details.copy_from_slice(&message[DETAILS_START_BYTES..]);
+        let text = || {
+            let text = text_of(&details, value);
+            text.ok_or(GreetingError::Malformed("a refusal without a valid text"))
+        };
         Ok(match u32_at(message, 8) {
-            0 => Self::Refusal(
-                text_of(&details, value)
-                    .ok_or(GreetingError::Malformed("a refusal without a valid text"))?,
-            ),
+            0 => Self::Refusal(text()?),
+            5 => Self::WrongSecret(text()?),
             1 => {
                 let rights = Rights::ALL.get((value as usize).wrapping_sub(1));
                 let rights = *rights.ok_or(GreetingError::Malformed("unknown rights"))?;
@@ -248,6 +255,7 @@ mod tests {
         let proof = Proof([4; 32]);
         let cases = [
             (Greeting::Refusal("no".to_owned()), 0, 2, 0, &b"no"[..]),
+            (Greeting::WrongSecret("no".to_owned()), 5, 2, 0, b"no"),
             (hello, 1, 2, 1, &details),
             (challenge, 2, 0, 2, &details),
             (Greeting::Proof(Proof([3; 32])), 3, 0, 3, b""),
@@ -275,7 +283,7 @@ mod tests {
         };
         assert_eq!(changed(6, 9), Err(GreetingError::Version { theirs: 9 }));
         let malformed = |what| Err(GreetingError::Malformed(what));
-        assert_eq!(changed(8, 5), malformed("a message of an unknown type"));
+        assert_eq!(changed(8, 6), malformed("a message of an unknown type"));
         assert_eq!(changed(8, 1), malformed("unknown rights"));
         let foreign = GreetingError::Foreign("xLWIRE\\x03\\x00".to_owned());
         assert_eq!(changed(0, b'x'), Err(foreign));

@@ -4,7 +4,7 @@ use std::io;
 
 use crate::greeting::arrival::GreetingError;
 use crate::greeting::message::{Details, Greeting, Message, Protocol};
-use crate::secret::{Keyring, Proof, Rights, Secret, Side, fill_randomly};
+use crate::secret::{Proof, Rights, Secret, Side, fill_randomly};
 
 /// Greeting of one client, as a server sees it.
 #[derive(Debug)]
@@ -87,11 +87,11 @@ impl ServerGreeting {
 
     /// Checks a proof against the secrets that are valid now. `binding` is that of the connection's
     /// TLS, or empty. Returns `None` if the proof is wrong.
-    pub fn check(&self, keyring: &Keyring, proof: &Proof, binding: &[u8]) -> Option<Proven> {
+    pub fn check(&self, secret: &Secret, proof: &Proof, binding: &[u8]) -> Option<Proven> {
         let exchange = self.exchange.as_ref()?;
         let said: &[&[u8]] = &[&exchange.hello, &exchange.challenge, binding];
         let rights = exchange.rights;
-        let mut accepted = keyring.accepted().into_iter();
+        let mut accepted = secret.accepted().into_iter();
         let secret = accepted.find(|it| it.is_proven(rights, Side::Client, said, proof))?;
         Some(Proven {
             protocol: self.protocol,

@@ -9,14 +9,14 @@ use farleaf_base::foreign_protocol::ForeignProtocol;
 use rustix::net::RecvFlags;
 
 use crate::greeting::{
-    Arrival, GREETING_TIME_MAX, GreetingError, Message, Penalties, Proven, ServerGreeting,
-    ServerStep, TLS_REQUIRED, WRONG_PROOF_DELAY, refusal, starts_tls,
+    Arrival, GREETING_TIME_MAX, Greeting, GreetingError, Message, Penalties, Proven,
+    ServerGreeting, ServerStep, TLS_REQUIRED, WRONG_PROOF_DELAY, refusal, starts_tls,
 };
 use crate::request::channel::Channel;
 use crate::request::cluster::{ClusterTag, Membership};
 use crate::request::details::{ChallengeDetails, WIRE, decode_hello, encode_welcome};
 use crate::request::socket::set_read_time;
-use crate::secret::{Keyring, Proof, Rights};
+use crate::secret::{Proof, Rights, Secret};
 use crate::tls::TlsServer;
 
 /// Longest time, and most reads, for the rest of a request of another protocol.
@@ -82,7 +82,7 @@ pub(crate) fn drain(channel: &mut Channel) {
 /// What a server's greetings need.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Admission<'s> {
-    pub(crate) keyring: &'s Keyring,
+    pub(crate) secret: &'s Secret,
     pub(crate) tls: Option<&'s TlsServer>,
     pub(crate) request_size_bytes_max: usize,
     pub(crate) membership: &'s Membership,
@@ -159,7 +159,7 @@ impl Admission<'_> {
     ) -> Result<Proven, Rejection> {
         let binding = channel.binding()?;
         let check = |mut penalties: MutexGuard<'_, Penalties>| {
-            let proven = greeting.check(self.keyring, proof, &binding);
+            let proven = greeting.check(self.secret, proof, &binding);
             if proven.is_none() {
                 penalties.on_wrong_proof(peer, Instant::now());
             }
@@ -240,10 +240,9 @@ fn receive(channel: &mut Channel, until: Instant) -> Result<Message, Rejection> 
 /// Answers a wrong proof after a delay, unless the client disconnects or the server stops.
 pub(crate) fn delay_refusal(channel: &mut Channel) {
     if wait_quietly(channel, Instant::now() + WRONG_PROOF_DELAY) {
-        refuse(
-            channel,
-            "wrong secret; use the secret that this server was started with",
-        );
+        let reason = "wrong secret; use the secret that this server was started with";
+        // An error means that the client has disconnected, which does not matter.
+        let _ = channel.write_all(&Greeting::WrongSecret(reason.to_owned()).encode(WIRE));
     }
 }
 
@@ -263,8 +262,8 @@ mod tests {
 
     use super::*;
     use crate::authority::create;
-    use crate::greeting::{DETAILS_SIZE_BYTES, Greeting};
-    use crate::secret::{Secret, Side};
+    use crate::greeting::DETAILS_SIZE_BYTES;
+    use crate::secret::Side;
     use crate::tls::{CertificateFiles, TlsClient};
 
     fn secret() -> Secret {
@@ -308,7 +307,7 @@ mod tests {
         keep: impl FnOnce() -> bool,
     ) -> Result<(), Rejection> {
         let admission = Admission {
-            keyring: &Keyring::new(secret()),
+            secret: &secret(),
             tls,
             request_size_bytes_max: 10,
             membership: &Membership::default(),

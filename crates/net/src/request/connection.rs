@@ -91,25 +91,46 @@ impl Connection {
     /// client, or cannot prove that it knows the secret; or there is no secret, or an unsuitable
     /// one.
     pub fn connect(address: &str, options: &ConnectOptions) -> Result<Self, NetError> {
-        let (socket, peer) = open(address, options.connect_timeout)?;
+        let (channel, peer) = open_channel(address, options)?;
+        let Some(secret) = &options.secret else {
+            let mut channel = channel;
+            return match local_secret(address, peer) {
+                Err(NetError::NoSecret { address })
+                    if is_memory_node(&mut channel, options.connect_timeout) =>
+                {
+                    Err(NetError::MemoryNode { address })
+                }
+                secret => Self::greet(channel, address, options, &secret?),
+            };
+        };
+        let mut secrets = secret.accepted().into_iter();
+        let mut greeted = match secrets.next() {
+            Some(secret) => Self::greet(channel, address, options, &secret),
+            None => unreachable!("the current secret is valid"),
+        };
+        // The secret was replaced a moment ago, and the server may not know the new one yet.
+        for earlier in secrets {
+            if !matches!(greeted, Err(NetError::WrongSecret { .. })) {
+                break;
+            }
+            let (channel, _) = open_channel(address, options)?;
+            greeted = Self::greet(channel, address, options, &earlier);
+        }
+        greeted
+    }
+
+    /// Authenticates with a secret.
+    fn greet(
+        mut channel: Channel,
+        address: &str,
+        options: &ConnectOptions,
+        secret: &Secret,
+    ) -> Result<Self, NetError> {
+        key_of(secret, address)?;
         let failed = |source| NetError::Connect {
             address: address.to_owned(),
             source,
         };
-        prepare(&socket).map_err(failed)?;
-        let mut channel = Channel::plain(Arc::new(socket));
-        let secret = match &options.secret {
-            Some(secret) => secret.clone(),
-            None => match local_secret(address, peer) {
-                Err(NetError::NoSecret { address })
-                    if is_memory_node(&mut channel, options.connect_timeout) =>
-                {
-                    return Err(NetError::MemoryNode { address });
-                }
-                secret => secret?,
-            },
-        };
-        key_of(&secret, address)?;
         let expected = options.membership.cluster();
         if let Some(tls) = &options.tls {
             let encrypted = channel.encrypt_for(tls, host_of(address));
@@ -119,7 +140,7 @@ impl Connection {
             })?;
         }
         let time = options.connect_timeout;
-        let admitted = greet(&mut channel, &secret, address, expected, time)?;
+        let admitted = greet(&mut channel, secret, address, expected, time)?;
         channel
             .set_read_time(options.answer_timeout)
             .map_err(failed)?;
@@ -307,6 +328,19 @@ impl Connection {
             Err(error) => Err(lost(error.text())),
         }
     }
+}
+
+/// Connects, without a greeting.
+fn open_channel(
+    address: &str,
+    options: &ConnectOptions,
+) -> Result<(Channel, SocketAddr), NetError> {
+    let (socket, peer) = open(address, options.connect_timeout)?;
+    prepare(&socket).map_err(|source| NetError::Connect {
+        address: address.to_owned(),
+        source,
+    })?;
+    Ok((Channel::plain(Arc::new(socket)), peer))
 }
 
 /// Reads the secret that a listener on loopback has stored for its user's programs.

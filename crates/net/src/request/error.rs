@@ -125,6 +125,14 @@ pub enum NetError {
         /// Version of the server.
         theirs: u16,
     },
+    /// The server knows another secret than the client.
+    #[error("{address} refused the connection: {reason}")]
+    WrongSecret {
+        /// Address of the server.
+        address: String,
+        /// Reason that the server gave.
+        reason: String,
+    },
     /// The server rejects the client.
     #[error("{address} refused the connection: {reason}")]
     Refused {
@@ -223,6 +231,7 @@ impl NetError {
             | Self::Tls { .. }
             | Self::Greeting { .. }
             | Self::Version { .. }
+            | Self::WrongSecret { .. }
             | Self::Refused { .. }
             | Self::NotProven { .. }
             | Self::OtherCluster { .. }

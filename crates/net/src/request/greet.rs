@@ -85,6 +85,10 @@ pub(crate) fn greet(
             address: address.to_owned(),
             reason,
         },
+        GreetFailure::WrongSecret(reason) => NetError::WrongSecret {
+            address: address.to_owned(),
+            reason,
+        },
         GreetFailure::Invalid(error) => invalid(error, address),
         GreetFailure::OutOfOrder => failed(address, "it sent a message out of order".to_owned()),
         GreetFailure::NotProven => NetError::NotProven {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::greeting::Penalties;
-use crate::secret::Keyring;
+use crate::secret::Secret;
 use crate::warnings::Warnings;
 
 use crate::request::admit::{Admission, Rejection, delay_refusal, drain};
@@ -23,7 +23,7 @@ use crate::tls::TlsServer;
 /// Settings and state that all connections of a server share.
 #[derive(Debug)]
 pub(crate) struct ServerContext {
-    pub(crate) keyring: Keyring,
+    pub(crate) secret: Secret,
     /// Certificate, if connections are encrypted.
     pub(crate) tls: Option<TlsServer>,
     pub(crate) membership: Membership,
@@ -53,7 +53,7 @@ impl ServerContext {
     ) {
         let mut channel = Channel::plain(Arc::clone(socket));
         let admission = Admission {
-            keyring: &self.keyring,
+            secret: &self.secret,
             tls: self.tls.as_ref(),
             request_size_bytes_max: self.request_size_bytes_max,
             membership: &self.membership,

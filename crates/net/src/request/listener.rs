@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::greeting::Penalties;
-use crate::secret::{Keyring, LocalSecret, Secret, given_or_created};
+use crate::secret::{LocalSecret, Secret, given_or_created};
 
 use crate::request::admit::{Admission, Rejection};
 use crate::request::channel::Channel;
@@ -64,7 +64,7 @@ pub struct Listener {
     pub(crate) socket: TcpListener,
     pub(crate) address: SocketAddr,
     pub(crate) options: ListenOptions,
-    pub(crate) keyring: Keyring,
+    pub(crate) secret: Secret,
     pub(crate) local_secret: Option<LocalSecret>,
 }
 
@@ -93,8 +93,8 @@ impl Listener {
         Ok(Self {
             socket,
             address,
-            keyring: Keyring::new(secret),
             options,
+            secret,
             local_secret,
         })
     }
@@ -107,7 +107,7 @@ impl Listener {
     /// Returns the secret that clients must prove: the given one, or the one that the listener has
     /// created.
     pub fn secret(&self) -> Secret {
-        self.keyring.current()
+        self.secret.clone()
     }
 
     /// Answers greetings for some time without admitting clients. Returns the cluster that an
@@ -128,7 +128,7 @@ impl Listener {
                     let greeted = socket.set_nonblocking(false).map_err(Rejection::from);
                     let mut channel = Channel::plain(Arc::new(socket));
                     let admission = Admission {
-                        keyring: &self.keyring,
+                        secret: &self.secret,
                         tls: self.options.tls.as_ref(),
                         request_size_bytes_max: self.options.request_size_bytes_max,
                         membership: &nobody,

@@ -59,7 +59,7 @@ impl Server {
         let connection_table =
             Arc::new(ConnectionTable::new(listener.options.connection_count_max));
         let context = ServerContext {
-            keyring: listener.keyring,
+            secret: listener.secret,
             tls: listener.options.tls,
             membership: listener.options.membership,
             request_size_bytes_max: listener.options.request_size_bytes_max,

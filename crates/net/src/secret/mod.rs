@@ -10,14 +10,16 @@
 //! recorded proof is useless later, and reveals nothing about the key.
 
 mod agreement;
-mod keyring;
 mod local_secret;
 mod pass;
+mod rotation;
 
 use core::fmt;
 use core::str::FromStr;
 use std::io::{self, Read as _};
 use std::path::Path;
+use std::sync::{Arc, RwLock};
+use std::time::Instant;
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
@@ -26,7 +28,6 @@ use thiserror::Error;
 pub use agreement::{
     AgreementKey, AgreementSide, InvalidPublicKey, PUBLIC_KEY_SIZE_BYTES, PublicKey,
 };
-pub use keyring::Keyring;
 pub use local_secret::{LocalSecret, find_local_secret, given_or_created, local_secret_path};
 pub use pass::{Pass, PassKey};
 
@@ -84,11 +85,25 @@ impl FromStr for Rights {
     }
 }
 
-/// A pool's secret, or a key derived from it. `Debug` never prints its text.
+/// A pool's or cluster's secret, or a key derived from it. `Debug` never prints its text.
+///
+/// Clones share one value, which can be [replaced](Self::replace) while it is in use: everything in
+/// the process that holds a clone then proves the new secret, and for some time accepts both.
 #[derive(Clone)]
-pub struct Secret {
+pub struct Secret(Arc<RwLock<Keys>>);
+
+/// A secret, and for some time the one before it.
+struct Keys {
+    current: Key,
+    /// Earlier key, and the time at which it is no longer accepted.
+    previous: Option<(Key, Instant)>,
+}
+
+/// Key of a secret.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Key {
     rights: Rights,
-    key: [u8; KEY_SIZE_BYTES],
+    bytes: [u8; KEY_SIZE_BYTES],
 }
 
 /// Reason why a secret is invalid.
@@ -138,7 +153,7 @@ pub enum SecretError {
 
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Secret({})", self.rights)
+        write!(f, "Secret({})", self.rights())
     }
 }
 
@@ -154,17 +169,15 @@ impl Secret {
             let prefix = prefix_of(rights);
             if let Some(digits) = text.strip_prefix(prefix) {
                 let key = parse_key(digits).ok_or(SecretError::Derived { prefix })?;
-                return Ok(Self { rights, key });
+                return Ok(Self::new(rights, key));
             }
         }
         let size_bytes = text.len();
         if !(SECRET_SIZE_BYTES_MIN..=SECRET_SIZE_BYTES_MAX).contains(&size_bytes) {
             return Err(SecretError::Size { size_bytes });
         }
-        Ok(Self {
-            rights: Rights::Admin,
-            key: mac(text.as_bytes(), &[b"farleaf 1 admin"]),
-        })
+        let key = mac(text.as_bytes(), &[b"farleaf 1 admin"]);
+        Ok(Self::new(Rights::Admin, key))
     }
 
     /// Reads a secret from a file, as [`from_text`](Self::from_text) does.
@@ -193,16 +206,13 @@ impl Secret {
         let mut bytes = [0; KEY_SIZE_BYTES];
         fill_randomly(&mut bytes)?;
         let text = hexadecimal(&bytes);
-        let secret = Self {
-            rights: Rights::Admin,
-            key: mac(text.as_bytes(), &[b"farleaf 1 admin"]),
-        };
-        Ok((secret, text))
+        let key = mac(text.as_bytes(), &[b"farleaf 1 admin"]);
+        Ok((Self::new(Rights::Admin, key), text))
     }
 
     /// Returns the rights that the secret grants.
     pub fn rights(&self) -> Rights {
-        self.rights
+        self.current().rights
     }
 
     /// Returns the text of a derived key that grants only these rights.
@@ -212,7 +222,7 @@ impl Secret {
     /// whose text is not kept.
     pub fn derived_text(&self, rights: Rights) -> Result<String, SecretError> {
         let too_weak = SecretError::TooWeak {
-            has: self.rights,
+            has: self.rights(),
             wanted: rights,
         };
         match self.key_for(rights) {
@@ -225,12 +235,13 @@ impl Secret {
 
     /// Returns the key that proves these rights; `None` if this secret does not grant them.
     fn key_for(&self, rights: Rights) -> Option<[u8; KEY_SIZE_BYTES]> {
-        if rights > self.rights {
+        let Key { rights: own, bytes } = self.current();
+        if rights > own {
             return None;
         }
-        let mut key = self.key;
+        let mut key = bytes;
         for weaker in Rights::ALL.into_iter().rev() {
-            if weaker < self.rights && weaker >= rights {
+            if weaker < own && weaker >= rights {
                 key = mac(&key, &[b"farleaf 1 ", weaker.name().as_bytes()]);
             }
         }
@@ -240,26 +251,22 @@ impl Secret {
     /// Returns the key for the passes of the pool whose main node's memory has this number; `None`
     /// if this is a derived key, from which it cannot be computed.
     pub fn pass_key(&self, pool_id: u64) -> Option<PassKey> {
-        let transcript: &[&[u8]] = &[b"farleaf 1 passes", &pool_id.to_le_bytes()];
-        (self.rights == Rights::Admin).then(|| PassKey::new(mac(&self.key, transcript)))
-    }
-
-    /// Returns whether two secrets have the same rights and the same text.
-    pub(crate) fn is_same(&self, other: &Self) -> bool {
-        self.rights == other.rights && self.key == other.key
+        (self.rights() == Rights::Admin).then(|| PassKey::new(self.clone(), pool_id))
     }
 
     /// Returns the secret from a key agreement, with all rights.
-    pub(crate) const fn agreed(key: [u8; KEY_SIZE_BYTES]) -> Self {
-        Self {
-            rights: Rights::Admin,
-            key,
-        }
+    pub(crate) fn agreed(key: [u8; KEY_SIZE_BYTES]) -> Self {
+        Self::new(Rights::Admin, key)
     }
 
     /// Returns the salt for key agreements between holders of this secret.
     pub(crate) fn agreement_salt(&self) -> [u8; KEY_SIZE_BYTES] {
-        mac(&self.key, &[b"farleaf 1 agreement salt"])
+        self.purpose_key(&[b"farleaf 1 agreement salt"])
+    }
+
+    /// Returns a key that is derived from this one for a purpose.
+    fn purpose_key(&self, purpose: &[&[u8]]) -> [u8; KEY_SIZE_BYTES] {
+        mac(&self.current().bytes, purpose)
     }
 
     /// Returns a proof that this side knows the key for `rights`; `None` if it does not.
@@ -432,7 +439,7 @@ mod tests {
     #[test]
     fn texts_are_checked() {
         let spaced = Secret::from_text(&format!("  {TEXT}\n")).expect("the same");
-        assert_eq!(spaced.key, secret().key);
+        assert!(spaced.current() == secret().current());
         let bad = [
             ("", "found 0"),
             ("   fifteen bytes    ", "found 13"),

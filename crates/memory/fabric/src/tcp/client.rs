@@ -131,8 +131,8 @@ impl TcpClient {
             passes: Arc::default(),
             stream: Mutex::new(Err(io::ErrorKind::NotConnected)),
         };
-        let mut stream = client.stream(socket)?;
-        let welcome = client.greet(&mut stream, Purpose::Control)?;
+        let (stream, welcome) = client.greeted(socket, Purpose::Control)?;
+        client.socket = stream.try_clone_socket().map_err(unreachable)?;
         client.ticket = welcome.ticket;
         client.memory_size_bytes = welcome.memory_size_bytes;
         client.stream = Mutex::new(Ok(stream));
@@ -205,8 +205,7 @@ impl TcpClient {
         let unreachable = |source| self.unanswered(source);
         let socket = connect_to(self.address, self.answer_time_max).map_err(unreachable)?;
         let ticket = self.ticket;
-        let mut stream = self.stream(socket)?;
-        let welcome = self.greet(&mut stream, Purpose::Data { ticket, owner })?;
+        let (stream, welcome) = self.greeted(socket, Purpose::Data { ticket, owner })?;
         let memory_word_count = welcome.memory_size_bytes / 8;
         Ok(TcpConnection::new(
             stream,
@@ -283,8 +282,7 @@ impl TcpClient {
         let unreachable = |source| self.unanswered(source);
         let socket = connect_to(self.address, self.answer_time_max).map_err(unreachable)?;
         let ticket = self.ticket;
-        let mut stream = self.stream(socket)?;
-        self.greet(&mut stream, Purpose::Queue { ticket, owner })?;
+        let (mut stream, _) = self.greeted(socket, Purpose::Queue { ticket, owner })?;
         let answer = self.ask(&mut stream, &ControlRequest::Queue(own).encode())?;
         match self.decode(&answer)? {
             ControlReply::Queue(node) => Ok((QueueMonitor::new(stream), node)),
@@ -302,7 +300,37 @@ impl TcpClient {
         Stream::new(socket, tls).map_err(|source| self.unanswered(source))
     }
 
-    fn greet(&self, stream: &mut Stream, purpose: Purpose) -> Result<WelcomeDetails, ControlError> {
+    /// Authenticates on a new connection. If the secret was replaced a moment ago, and the node
+    /// does not know the new one yet, connects again and proves the previous one.
+    fn greeted(
+        &self,
+        mut socket: TcpStream,
+        purpose: Purpose,
+    ) -> Result<(Stream, WelcomeDetails), ControlError> {
+        let mut secrets = self.secret.accepted();
+        secrets.reverse();
+        loop {
+            let Some(secret) = secrets.pop() else {
+                unreachable!("the current secret is valid, and the last failure is returned")
+            };
+            let mut stream = self.stream(socket)?;
+            match self.greet(&mut stream, purpose, &secret) {
+                Ok(welcome) => return Ok((stream, welcome)),
+                Err(GreetFailure::WrongSecret(_)) if !secrets.is_empty() => {
+                    let connected = connect_to(self.address, self.answer_time_max);
+                    socket = connected.map_err(|source| self.unanswered(source))?;
+                }
+                Err(failure) => return Err(self.not_greeted(failure)),
+            }
+        }
+    }
+
+    fn greet(
+        &self,
+        stream: &mut Stream,
+        purpose: Purpose,
+        secret: &Secret,
+    ) -> Result<WelcomeDetails, GreetFailure> {
         let owner = match purpose {
             Purpose::Control => None,
             Purpose::Data { owner, .. } => owner,
@@ -315,14 +343,7 @@ impl TcpClient {
             pass: pass.unwrap_or_default(),
         };
         let mut limited = Limited::new(stream, self.answer_time_max);
-        let greeted = greet(
-            &mut limited,
-            POOL,
-            &self.secret,
-            self.rights,
-            hello.encode(),
-        );
-        let accepted = greeted.map_err(|failure| self.not_greeted(failure))?;
+        let accepted = greet(&mut limited, POOL, secret, self.rights, hello.encode())?;
         Ok(WelcomeDetails::decode(&accepted.welcome))
     }
 
@@ -339,7 +360,7 @@ impl TcpClient {
                 ControlError::Tls { pool: pool(), how }
             }
             GreetFailure::Broken(source) => self.unanswered(with_hint(source)),
-            GreetFailure::Refused(reason) => refused(reason),
+            GreetFailure::Refused(reason) | GreetFailure::WrongSecret(reason) => refused(reason),
             GreetFailure::Invalid(GreetingError::OtherPort(_)) => {
                 ControlError::OfCluster { pool: pool() }
             }

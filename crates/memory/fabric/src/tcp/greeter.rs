@@ -17,12 +17,12 @@ use std::net::SocketAddr;
 use std::time::Instant;
 
 use farleaf_net::greeting::{
-    Arrival, DETAILS_SIZE_BYTES, GREETING_TIME_MAX, GreetingError, Penalties, Proven,
+    Arrival, DETAILS_SIZE_BYTES, GREETING_TIME_MAX, Greeting, GreetingError, Penalties, Proven,
     ServerGreeting, ServerStep, TLS_REQUIRED, UNAUTHENTICATED_COUNT_MAX, WRONG_PROOF_DELAY,
     oldest_of_busiest, refusal, starts_tls,
 };
 use farleaf_net::permit::Permit;
-use farleaf_net::secret::{Keyring, Proof};
+use farleaf_net::secret::{Proof, Secret};
 use farleaf_net::stream::Stream;
 use farleaf_net::tls::TlsLayer;
 use farleaf_net::warnings::Warnings;
@@ -92,7 +92,7 @@ enum LoginAction {
 /// What the greetings of a node share.
 #[derive(Debug)]
 struct Gatekeeper {
-    keyring: Keyring,
+    secret: Secret,
     penalties: Penalties,
     /// Limit of warnings about these peers.
     warnings: Warnings,
@@ -192,7 +192,7 @@ impl Gatekeeper {
 
     fn check(&mut self, login: &mut PendingLogin, proof: &Proof) -> io::Result<LoginAction> {
         let binding = login.stream.binding()?;
-        if let Some(proven) = login.greeting.check(&self.keyring, proof, &binding) {
+        if let Some(proven) = login.greeting.check(&self.secret, proof, &binding) {
             return Ok(LoginAction::Admit(Box::new(proven)));
         }
         let (now, peer) = (Instant::now(), login.peer);
@@ -219,7 +219,8 @@ impl Gatekeeper {
             Stage::Penalised => {
                 let reason = "wrong secret; use the secret that the node was started with, or a \
                               key that `farleaf secret derive` derived from it";
-                send_frame(&mut login.stream, &refusal(POOL, reason))?;
+                let answer = Greeting::WrongSecret(reason.to_owned()).encode(POOL);
+                send_frame(&mut login.stream, &answer)?;
                 Ok(LoginAction::HangUp)
             }
         }
@@ -282,9 +283,9 @@ pub(super) struct Greeter {
 }
 
 impl Greeter {
-    pub(super) fn new(keyring: Keyring) -> Self {
+    pub(super) fn new(secret: Secret) -> Self {
         let gatekeeper = Gatekeeper {
-            keyring,
+            secret,
             penalties: Penalties::default(),
             warnings: Warnings::new("failed log-ins"),
         };

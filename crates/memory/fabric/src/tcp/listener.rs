@@ -28,7 +28,7 @@ use crate::window::WindowRegistry;
 use farleaf_net::permit::Permits;
 use farleaf_net::secret::PassKey;
 use farleaf_net::secret::Secret;
-use farleaf_net::secret::{Keyring, LocalSecret, given_or_created};
+use farleaf_net::secret::{LocalSecret, given_or_created};
 use farleaf_net::stream::{Stream, why_not_bound};
 use farleaf_net::tls::{TlsLayer, TlsServer};
 use farleaf_net::warnings::Warnings;
@@ -152,7 +152,7 @@ impl TcpListener {
         Ok(Self {
             socket,
             address,
-            greeter: Greeter::new(Keyring::new(secret.clone())),
+            greeter: Greeter::new(secret.clone()),
             clients: Clients::new(nic, memory_size_bytes, options),
             permits: Permits::new(options.connection_count_max),
             tls: options.tls.clone(),

@@ -80,6 +80,7 @@ impl RemoteCoordinator {
             | NetError::Tls { .. }
             | NetError::NotProven { .. }
             | NetError::Refused { .. }
+            | NetError::WrongSecret { .. }
             | NetError::Version { .. } => CoordinatorError::Invalid {
                 what: format!("cannot connect to the coordinator tcp:{address}: {error}"),
             },

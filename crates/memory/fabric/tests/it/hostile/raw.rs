@@ -65,7 +65,11 @@ pub(super) fn number_of(message: &Message) -> u32 {
 
 /// Returns the text of a refusal in a greeting.
 pub(super) fn turned_away(message: &Message) -> String {
-    assert_eq!(number_of(message), 0, "no refusal: {:?}", &message[..64]);
+    assert!(
+        [0, 5].contains(&number_of(message)),
+        "no refusal: {:?}",
+        &message[..64]
+    );
     let size = usize::from(message[12]);
     String::from_utf8(message[48..48 + size].to_vec()).expect("UTF-8")
 }

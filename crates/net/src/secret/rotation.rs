@@ -1,0 +1,96 @@
+//! Replacement of a secret while it is in use.
+//!
+//! A server accepts the new secret from then on, and the previous one for some time. A client
+//! proves the new one, and for that time the previous one if a server does not know the new one
+//! yet. So the secret of a group of servers can be replaced on one after the other.
+
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use crate::secret::{KEY_SIZE_BYTES, Key, Keys, Rights, Secret};
+
+impl Secret {
+    pub(super) fn new(rights: Rights, bytes: [u8; KEY_SIZE_BYTES]) -> Self {
+        Self(Arc::new(RwLock::new(Keys {
+            current: Key { rights, bytes },
+            previous: None,
+        })))
+    }
+
+    pub(super) fn current(&self) -> Key {
+        self.0
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .current
+    }
+
+    /// Returns the secrets that are valid now, the current one first, each as a value of its own.
+    pub fn accepted(&self) -> Vec<Self> {
+        let keys = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let previous = keys.previous.as_ref();
+        let previous = previous.filter(|(_, until)| Instant::now() < *until);
+        let accepted = [Some(keys.current), previous.map(|(key, _)| *key)];
+        let accepted = accepted.into_iter().flatten();
+        accepted
+            .map(|key| Self::new(key.rights, key.bytes))
+            .collect()
+    }
+
+    /// Replaces the secret in all clones. The previous one remains valid for `overlap`. Returns
+    /// false, and changes nothing, if both are the same.
+    ///
+    /// # Panics
+    /// If the rights differ: a holder would get or lose rights that it has already used.
+    pub fn replace(&self, new: &Self, overlap: Duration) -> bool {
+        let new = new.current();
+        let mut keys = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        assert_eq!(
+            keys.current.rights, new.rights,
+            "the rights must not change"
+        );
+        if keys.current == new {
+            return false;
+        }
+        let until = Instant::now().checked_add(overlap);
+        let previous = std::mem::replace(&mut keys.current, new);
+        keys.previous = until.map(|until| (previous, until));
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::secret::Side;
+
+    fn secret(text: &str) -> Secret {
+        Secret::from_text(text).expect("long enough")
+    }
+
+    /// Promise: after a replacement all clones prove the new secret and accept both for the
+    /// overlap, and then only the new one.
+    #[test]
+    fn the_previous_secret_is_valid_for_a_while() {
+        let held = secret("the first secret of these");
+        let clone = held.clone();
+        assert!(!held.replace(&secret("the first secret of these"), Duration::from_mins(1)));
+        let is_accepted = |text: &str| {
+            let proof = secret(text).prove(Rights::Read, Side::Client, &[b"said"]);
+            let proof = proof.expect("it grants all rights");
+            let is_proven =
+                |it: &Secret| it.is_proven(Rights::Read, Side::Client, &[b"said"], &proof);
+            clone.accepted().iter().any(is_proven)
+        };
+        assert!(held.replace(
+            &secret("the second secret of these"),
+            Duration::from_mins(1)
+        ));
+        assert!(is_accepted("the first secret of these"));
+        assert!(is_accepted("the second secret of these"));
+        assert!(clone.current() == secret("the second secret of these").current());
+        assert!(held.replace(&secret("the third secret of these"), Duration::ZERO));
+        assert!(!is_accepted("the first secret of these"));
+        assert!(!is_accepted("the second secret of these"));
+        assert!(is_accepted("the third secret of these"));
+    }
+}
