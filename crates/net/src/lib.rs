@@ -11,13 +11,15 @@
 //! ```
 //! use std::sync::Arc;
 //!
-//! use farleaf_net::request::{ConnectOptions, Connection, ListenOptions, Listener, Service};
+//! use farleaf_net::request::{
+//!     Caller, ConnectOptions, Connection, ListenOptions, Listener, Service,
+//! };
 //! use farleaf_net::secret::Secret;
 //!
 //! struct Echo;
 //!
 //! impl Service for Echo {
-//!     fn answer(&self, request: &[u8], reply: &mut Vec<u8>) {
+//!     fn answer(&self, _: &Caller, request: &[u8], reply: &mut Vec<u8>) {
 //!         reply.extend_from_slice(request);
 //!     }
 //! }

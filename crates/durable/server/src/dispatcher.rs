@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use farleaf_client::protocol::scope::check_permission;
 use farleaf_client::protocol::{self, Request, Status};
 use farleaf_cluster::client::Stale;
 use farleaf_cluster::coordinator::SharedCoordinator;
 use farleaf_cluster::coordinator::served::{COORDINATOR_TAG, CoordinatorService};
-use farleaf_net::request::Service;
+use farleaf_net::request::{Caller, Service};
 
 use crate::open_replicas::OpenReplicas;
 use crate::operations;
@@ -24,12 +25,12 @@ pub(crate) struct RequestDispatcher {
 }
 
 impl Service for RequestDispatcher {
-    fn answer(&self, request: &[u8], reply: &mut Vec<u8>) {
+    fn answer(&self, caller: &Caller, request: &[u8], reply: &mut Vec<u8>) {
         match (request.first(), &self.coordinator) {
-            (Some(&protocol::TAG), _) => self.answer_client(request, reply),
-            (Some(&peer::TAG), _) => self.answer_peer(&request[1..], reply),
+            (Some(&protocol::TAG), _) => self.answer_client(caller, request, reply),
+            (Some(&peer::TAG), _) => self.answer_peer(caller, &request[1..], reply),
             (Some(&COORDINATOR_TAG), Some(coordinator)) => {
-                coordinator.answer_coordinator(request, reply);
+                coordinator.answer_coordinator(caller, request, reply);
             }
             (Some(&COORDINATOR_TAG), None) => {
                 let how = "this server runs no coordinator; use the address that the coordinator's \
@@ -46,11 +47,14 @@ fn refuse(how: &str, reply: &mut Vec<u8>) {
 }
 
 impl RequestDispatcher {
-    fn answer_client(&self, request: &[u8], reply: &mut Vec<u8>) {
+    fn answer_client(&self, caller: &Caller, request: &[u8], reply: &mut Vec<u8>) {
         let request = match Request::decode(request) {
             Ok(request) => request,
             Err(error) => return refuse(&error.to_string(), reply),
         };
+        if let Err(how) = check_permission(caller, &request) {
+            return refuse(&how, reply);
+        }
         let header = request.header;
         let replica = self.replicas.get(header.region);
         let Some(replica) = replica.filter(|it| it.table == header.table) else {
@@ -76,8 +80,13 @@ impl RequestDispatcher {
         }
     }
 
-    fn answer_peer(&self, request: &[u8], reply: &mut Vec<u8>) {
+    fn answer_peer(&self, caller: &Caller, request: &[u8], reply: &mut Vec<u8>) {
         let answer = match peer::decode(request) {
+            Ok(_) if !caller.is_administrator() => PeerReply::Refused(format!(
+                "permission denied: a server needs the cluster's secret, and key {} is derived \
+                 from it",
+                caller.key
+            )),
             Ok(request) => self.answer_server(request),
             Err(how) => PeerReply::Refused(how),
         };

@@ -7,7 +7,7 @@ use farleaf_base::foreign_protocol::PortKind;
 use crate::greeting::arrival::{Arrival, GreetingError};
 use crate::greeting::message::{DETAILS_SIZE_BYTES, Details, Greeting, Message, Protocol};
 use crate::greeting::server::random;
-use crate::secret::{Rights, Secret, Side};
+use crate::secret::{Rights, Scope, Secret, Side};
 
 /// Connection on which a client greets. Both methods wait, until a time limit of the connection.
 pub trait Transport {
@@ -81,6 +81,7 @@ pub fn greet(
     let nonce = random()?;
     let hello = Greeting::Hello {
         rights,
+        scope: secret.scope(),
         nonce,
         details,
     };
@@ -119,6 +120,7 @@ pub fn greet(
 pub fn port_of(transport: &mut impl Transport, protocol: Protocol) -> Option<PortKind> {
     let hello = Greeting::Hello {
         rights: Rights::Read,
+        scope: Scope::default(),
         nonce: [0; 32],
         details: [0; DETAILS_SIZE_BYTES],
     };

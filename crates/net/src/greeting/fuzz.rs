@@ -7,7 +7,7 @@ use farleaf_base::random::Random;
 use crate::greeting::{
     DETAILS_SIZE_BYTES, Details, Greeting, MESSAGE_SIZE_BYTES, Protocol, ServerGreeting,
 };
-use crate::secret::{Proof, Rights};
+use crate::secret::{Proof, Rights, Scope};
 
 fn details(random: &mut Random) -> Details {
     let mut details = [0; DETAILS_SIZE_BYTES];
@@ -20,6 +20,7 @@ fn greeting(random: &mut Random) -> Greeting {
     match random.below(6) {
         0 => Greeting::Hello {
             rights: Rights::ALL[random.index(3)],
+            scope: Scope::new(&vec![7; random.index(128)]).expect("short enough"),
             nonce,
             details: details(random),
         },

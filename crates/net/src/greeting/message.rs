@@ -7,7 +7,9 @@
 //! | 8..12 | number of the message |
 //! | 12..16 | hello: rights (1 read, 2 write, 3 admin); refusal: size of its text in bytes |
 //! | 16..48 | random number (1, 2) or proof (3, 4) |
-//! | 48..256 | details of the protocol (1, 2, 4); text of a refusal |
+//! | 48..128 | details of the protocol (1, 2, 4) |
+//! | 128, 129..256 | hello: size of the key's scope in bytes, and the scope |
+//! | 48..256 | text of a refusal |
 //!
 //! | number | sender | message |
 //! |---|---|---|
@@ -24,15 +26,17 @@
 use farleaf_base::foreign_protocol::{CLUSTER_MAGIC, MEMORY_NODE_MAGIC, PortKind};
 
 use crate::greeting::arrival::GreetingError;
-use crate::secret::{Proof, Rights};
+use crate::secret::{Proof, Rights, SCOPE_SIZE_BYTES_MAX, Scope};
 
 /// Size of every message in bytes.
 pub const MESSAGE_SIZE_BYTES: usize = 256;
 /// Size of a protocol's own part of a message in bytes.
-pub const DETAILS_SIZE_BYTES: usize = MESSAGE_SIZE_BYTES - DETAILS_START_BYTES;
+pub const DETAILS_SIZE_BYTES: usize = SCOPE_START_BYTES - DETAILS_START_BYTES;
 const HEADER_SIZE_BYTES: usize = 8;
 const TOKEN_START_BYTES: usize = 16;
 const DETAILS_START_BYTES: usize = 48;
+const SCOPE_START_BYTES: usize = 128;
+const TEXT_SIZE_BYTES_MAX: usize = MESSAGE_SIZE_BYTES - DETAILS_START_BYTES;
 
 /// Encoded message.
 pub type Message = [u8; MESSAGE_SIZE_BYTES];
@@ -43,6 +47,7 @@ pub(crate) type Nonce = [u8; 32];
 
 const _: () = assert!(TOKEN_START_BYTES + size_of::<Nonce>() == DETAILS_START_BYTES);
 const _: () = assert!(size_of::<Nonce>() == size_of::<Proof>());
+const _: () = assert!(SCOPE_START_BYTES + 1 + SCOPE_SIZE_BYTES_MAX == MESSAGE_SIZE_BYTES);
 
 /// Protocol of a port, in one version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,6 +113,8 @@ pub enum Greeting {
     Hello {
         /// Rights for which it will prove its key.
         rights: Rights,
+        /// Part of the data to which its key is limited.
+        scope: Scope,
         /// Its random number.
         nonce: [u8; 32],
         /// What the protocol adds.
@@ -137,7 +144,7 @@ impl Greeting {
         let none: &[u8] = &[];
         let (number, value, token, rest): (u32, u32, &[u8], &[u8]) = match self {
             Self::Refusal(text) | Self::WrongSecret(text) => {
-                let text = &text[..text.floor_char_boundary(DETAILS_SIZE_BYTES)];
+                let text = &text[..text.floor_char_boundary(TEXT_SIZE_BYTES_MAX)];
                 let is_wrong_secret = matches!(self, Self::WrongSecret(_));
                 let number = if is_wrong_secret { 5 } else { 0 };
                 (number, text.len() as u32, none, text.as_bytes())
@@ -146,6 +153,7 @@ impl Greeting {
                 rights,
                 nonce,
                 details,
+                ..
             } => (1, *rights as u32 + 1, nonce, details),
             Self::Challenge { nonce, details } => (2, 0, nonce, details),
             Self::Proof(proof) => (3, 0, &proof.0, none),
@@ -157,6 +165,13 @@ impl Greeting {
         message[12..16].copy_from_slice(&value.to_le_bytes());
         message[TOKEN_START_BYTES..][..token.len()].copy_from_slice(token);
         message[DETAILS_START_BYTES..][..rest.len()].copy_from_slice(rest);
+        if let Self::Hello { scope, .. } = self {
+            let [size_bytes, to @ ..] = &mut message[SCOPE_START_BYTES..] else {
+                unreachable!("a message has space for a scope")
+            };
+            *size_bytes = scope.bytes().len() as u8;
+            to[..scope.bytes().len()].copy_from_slice(scope.bytes());
+        }
         message
     }
 
@@ -170,9 +185,9 @@ impl Greeting {
         let mut nonce = [0; 32];
         nonce.copy_from_slice(&message[TOKEN_START_BYTES..DETAILS_START_BYTES]);
         let mut details = [0; DETAILS_SIZE_BYTES];
-        details.copy_from_slice(&message[DETAILS_START_BYTES..]);
+        details.copy_from_slice(&message[DETAILS_START_BYTES..SCOPE_START_BYTES]);
         let text = || {
-            let text = text_of(&details, value);
+            let text = text_of(message, value);
             text.ok_or(GreetingError::Malformed("a refusal without a valid text"))
         };
         Ok(match u32_at(message, 8) {
@@ -183,6 +198,7 @@ impl Greeting {
                 let rights = *rights.ok_or(GreetingError::Malformed("unknown rights"))?;
                 Self::Hello {
                     rights,
+                    scope: scope_of(message).ok_or(GreetingError::Malformed("an invalid scope"))?,
                     nonce,
                     details,
                 }
@@ -209,10 +225,17 @@ fn u32_at(message: &Message, at: usize) -> u32 {
     u32::from_le_bytes(bytes)
 }
 
+fn scope_of(message: &Message) -> Option<Scope> {
+    let [size_bytes, from @ ..] = &message[SCOPE_START_BYTES..] else {
+        return None;
+    };
+    Scope::new(from.get(..usize::from(*size_bytes))?)
+}
+
 /// Returns the text of a refusal without control characters, because an unauthenticated peer may
 /// have written it to affect a terminal.
-fn text_of(details: &Details, size_bytes: u32) -> Option<String> {
-    let bytes = details.get(..size_bytes as usize)?;
+fn text_of(message: &Message, size_bytes: u32) -> Option<String> {
+    let bytes = message[DETAILS_START_BYTES..].get(..size_bytes as usize)?;
     let text = core::str::from_utf8(bytes).ok()?;
     Some(text.chars().filter(|it| !it.is_control()).collect())
 }
@@ -247,6 +270,7 @@ mod tests {
         (details[0], details[DETAILS_SIZE_BYTES - 1]) = (8, 9);
         let hello = Greeting::Hello {
             rights: Rights::Write,
+            scope: Scope::new(b"part").expect("short"),
             nonce: [1; 32],
             details,
         };
@@ -256,14 +280,17 @@ mod tests {
         let cases = [
             (Greeting::Refusal("no".to_owned()), 0, 2, 0, &b"no"[..]),
             (Greeting::WrongSecret("no".to_owned()), 5, 2, 0, b"no"),
-            (hello, 1, 2, 1, &details),
+            (hello, 1, 2, 1, b""),
             (challenge, 2, 0, 2, &details),
             (Greeting::Proof(Proof([3; 32])), 3, 0, 3, b""),
             (Greeting::Welcome { proof, details }, 4, 0, 4, &details),
         ];
+        let mut hello_rest = details.to_vec();
+        hello_rest.extend_from_slice(b"\x04part");
         let headers = [(CLUSTER, *b"FLWIRE\x03\0"), (POOL, *b"\x05\0\0PCTLF")];
         for (greeting, number, value, token, rest) in cases {
             for (protocol, header) in headers {
+                let rest = if number == 1 { &hello_rest } else { rest };
                 let message = golden(header, number, value, token, rest);
                 assert_eq!(greeting.encode(protocol), message);
                 assert_eq!(Greeting::decode(protocol, &message), Ok(greeting.clone()));
@@ -285,6 +312,18 @@ mod tests {
         let malformed = |what| Err(GreetingError::Malformed(what));
         assert_eq!(changed(8, 6), malformed("a message of an unknown type"));
         assert_eq!(changed(8, 1), malformed("unknown rights"));
+        let hello = Greeting::Hello {
+            rights: Rights::Read,
+            scope: Scope::default(),
+            nonce: [1; 32],
+            details: [0; DETAILS_SIZE_BYTES],
+        };
+        let mut hello = hello.encode(CLUSTER);
+        hello[128] = 128;
+        assert_eq!(
+            Greeting::decode(CLUSTER, &hello),
+            malformed("an invalid scope")
+        );
         let foreign = GreetingError::Foreign("xLWIRE\\x03\\x00".to_owned());
         assert_eq!(changed(0, b'x'), Err(foreign));
         let other = GreetingError::OtherPort(PortKind::Cluster);

@@ -4,7 +4,7 @@ use std::io;
 
 use crate::greeting::arrival::GreetingError;
 use crate::greeting::message::{Details, Greeting, Message, Protocol};
-use crate::secret::{Proof, Rights, Secret, Side, fill_randomly};
+use crate::secret::{Proof, Rights, Scope, Secret, Side, fill_randomly};
 
 /// Greeting of one client, as a server sees it.
 #[derive(Debug)]
@@ -17,6 +17,7 @@ pub struct ServerGreeting {
 #[derive(Debug)]
 struct Exchange {
     rights: Rights,
+    scope: Scope,
     details: Details,
     hello: Message,
     challenge: Message,
@@ -54,7 +55,10 @@ impl ServerGreeting {
         Ok(match decoded {
             Err(error) => Err(error),
             Ok(Greeting::Hello {
-                rights, details, ..
+                rights,
+                scope,
+                details,
+                ..
             }) if !is_begun => {
                 let nonce = random()?;
                 let challenge = Greeting::Challenge {
@@ -64,6 +68,7 @@ impl ServerGreeting {
                 let challenge = challenge.encode(self.protocol);
                 self.exchange = Some(Box::new(Exchange {
                     rights,
+                    scope,
                     details,
                     hello: *message,
                     challenge,
@@ -91,14 +96,15 @@ impl ServerGreeting {
         let exchange = self.exchange.as_ref()?;
         let said: &[&[u8]] = &[&exchange.hello, &exchange.challenge, binding];
         let rights = exchange.rights;
-        let mut accepted = secret.accepted().into_iter();
-        let secret = accepted.find(|it| it.is_proven(rights, Side::Client, said, proof))?;
+        let accepted = secret.accepted().into_iter();
+        let mut keys = accepted.filter_map(|it| it.derived(rights, &exchange.scope));
+        let key = keys.find(|it| it.is_proven(rights, Side::Client, said, proof))?;
         Some(Proven {
             protocol: self.protocol,
             rights,
             details: exchange.details,
             said: said.concat(),
-            secret,
+            key,
         })
     }
 }
@@ -112,14 +118,15 @@ pub struct Proven {
     /// Details of its hello.
     pub details: Details,
     said: Vec<u8>,
-    secret: Secret,
+    /// Key that it has proven.
+    pub key: Secret,
 }
 
 impl Proven {
     /// Returns the server's proof, with which it admits the client.
     pub fn welcome(&self, details: Details) -> Message {
         let said: &[&[u8]] = &[&details, &self.said];
-        let Some(proof) = self.secret.prove(self.rights, Side::Node, said) else {
+        let Some(proof) = self.key.prove(self.rights, Side::Node, said) else {
             unreachable!("the same secret has verified the client's proof for these rights")
         };
         Greeting::Welcome { proof, details }.encode(self.protocol)

@@ -16,7 +16,7 @@ use crate::request::channel::Channel;
 use crate::request::cluster::{ClusterTag, Membership};
 use crate::request::details::{ChallengeDetails, WIRE, decode_hello, encode_welcome};
 use crate::request::socket::set_read_time;
-use crate::secret::{Proof, Rights, Secret};
+use crate::secret::{Proof, Secret};
 use crate::tls::TlsServer;
 
 /// Longest time, and most reads, for the rest of a request of another protocol.
@@ -97,7 +97,7 @@ impl Admission<'_> {
         channel: &mut Channel,
         peer: IpAddr,
         keep: impl FnOnce() -> bool,
-    ) -> Result<(), Rejection> {
+    ) -> Result<Proven, Rejection> {
         let until = Instant::now() + GREETING_TIME_MAX;
         channel.set_write_time(GREETING_TIME_MAX)?;
         channel.set_end(Some(until));
@@ -108,10 +108,6 @@ impl Admission<'_> {
         let mut greeting = ServerGreeting::new(WIRE);
         let proof = self.converse(channel, &mut greeting, own, until)?;
         let proven = self.check(channel, peer, &greeting, &proof)?;
-        if proven.rights < Rights::Admin {
-            let reason = "a derived key is valid only for memory pools; use the cluster's secret";
-            return Err(refused(channel, reason.to_owned()));
-        }
         if let Some(expected) = decode_hello(&proven.details)
             && Some(expected) != own
         {
@@ -124,7 +120,7 @@ impl Admission<'_> {
         }
         channel.write_all(&proven.welcome(encode_welcome(true)))?;
         channel.set_end(None);
-        Ok(())
+        Ok(proven)
     }
 
     /// Exchanges messages until the client has sent its proof.
@@ -263,7 +259,7 @@ mod tests {
     use super::*;
     use crate::authority::create;
     use crate::greeting::DETAILS_SIZE_BYTES;
-    use crate::secret::Side;
+    use crate::secret::{Rights, Scope, Side};
     use crate::tls::{CertificateFiles, TlsClient};
 
     fn secret() -> Secret {
@@ -285,6 +281,7 @@ mod tests {
         let rights = Rights::Admin;
         let hello = Greeting::Hello {
             rights,
+            scope: Scope::default(),
             nonce: [1; 32],
             details: [0; DETAILS_SIZE_BYTES],
         };
@@ -305,7 +302,7 @@ mod tests {
         mut channel: Channel,
         tls: Option<&TlsServer>,
         keep: impl FnOnce() -> bool,
-    ) -> Result<(), Rejection> {
+    ) -> Result<Proven, Rejection> {
         let admission = Admission {
             secret: &secret(),
             tls,
@@ -338,7 +335,7 @@ mod tests {
                 let mut channel = Channel::plain(Arc::clone(&client));
                 prove(&mut channel, true);
                 match admitted.join().expect("no panic") {
-                    Ok(()) => assert!(has_place),
+                    Ok(_) => assert!(has_place),
                     Err(Rejection::Replaced) => assert!(!has_place),
                     Err(other) => panic!("{other:?}"),
                 }
@@ -368,7 +365,7 @@ mod tests {
                 channel.encrypt_for(&trusted, "127.0.0.1").expect("a name");
                 prove(&mut channel, is_bound);
                 match admitted.join().expect("no panic") {
-                    Ok(()) => assert!(is_bound),
+                    Ok(_) => assert!(is_bound),
                     Err(Rejection::WrongSecret) => assert!(!is_bound),
                     Err(other) => panic!("{other:?}"),
                 }

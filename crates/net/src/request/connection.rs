@@ -15,7 +15,7 @@ use crate::request::cluster::{ClusterTag, Membership};
 use crate::request::details::PROTOCOL;
 use crate::request::error::NetError;
 use crate::request::frame::{FRAME_SIZE_BYTES_MAX, Kind};
-use crate::request::greet::{greet, is_memory_node, key_of};
+use crate::request::greet::{greet, is_memory_node};
 use crate::request::inbox::{Inbox, Limits, ReceiveError, Received};
 use crate::request::outbox::send;
 use crate::request::socket::prepare;
@@ -126,7 +126,6 @@ impl Connection {
         options: &ConnectOptions,
         secret: &Secret,
     ) -> Result<Self, NetError> {
-        key_of(secret, address)?;
         let failed = |source| NetError::Connect {
             address: address.to_owned(),
             source,

@@ -44,15 +44,15 @@ pub enum NetError {
         /// Error of the system.
         source: io::Error,
     },
-    /// The secret is a derived key, which does not open connections of this protocol.
+    /// A listener was given a derived key as its secret.
     #[error(
-        "the secret for {address} is a derived key, which grants '{rights}' on memory nodes only; \
-         use the secret that it was derived from"
+        "the server at {address} needs the secret itself, and was given a derived key, which grants \
+         '{rights}'; use the text that `farleaf secret new` printed"
     )]
     DerivedKey {
-        /// Address of the listener or server.
-        address: String,
-        /// Rights that the key grants.
+        /// Address to listen at.
+        address: SocketAddr,
+        /// Rights of the key.
         rights: Rights,
     },
     /// No thread can be started.

@@ -10,7 +10,7 @@ use crate::request::channel::Channel;
 use crate::request::cluster::ClusterTag;
 use crate::request::details::{ChallengeDetails, WIRE, decode_welcome, encode_hello};
 use crate::request::error::NetError;
-use crate::secret::{Rights, Secret};
+use crate::secret::Secret;
 use crate::tls::how_tls_failed;
 
 /// Result of a successful greeting for a client.
@@ -54,17 +54,6 @@ impl Transport for Limited<'_> {
     }
 }
 
-/// Checks that a secret is valid for a cluster.
-pub(crate) fn key_of(secret: &Secret, address: &str) -> Result<(), NetError> {
-    match secret.rights() {
-        Rights::Admin => Ok(()),
-        rights => Err(NetError::DerivedKey {
-            address: address.to_owned(),
-            rights,
-        }),
-    }
-}
-
 /// Runs the client's side within a timeout. A server of another cluster than expected is an error.
 pub(crate) fn greet(
     channel: &mut Channel,
@@ -77,7 +66,7 @@ pub(crate) fn greet(
     let limited = Limited::new(channel, time).map_err(GreetFailure::from);
     let greeted = limited.and_then(|mut channel| {
         let details = encode_hello(expected);
-        crate::greeting::greet(&mut channel, WIRE, secret, Rights::Admin, details)
+        crate::greeting::greet(&mut channel, WIRE, secret, secret.rights(), details)
     });
     let accepted = greeted.map_err(|failure| match failure {
         GreetFailure::Broken(error) => broken(&error, address, time, is_encrypted),
@@ -94,10 +83,7 @@ pub(crate) fn greet(
         GreetFailure::NotProven => NetError::NotProven {
             address: address.to_owned(),
         },
-        GreetFailure::TooWeak => NetError::DerivedKey {
-            address: address.to_owned(),
-            rights: secret.rights(),
-        },
+        GreetFailure::TooWeak => unreachable!("a key grants its own rights"),
     })?;
     channel.set_end(None);
     interpret(&accepted, address, expected)

@@ -16,7 +16,7 @@ use crate::request::connection_table::ConnectionSlot;
 use crate::request::frame::{FRAME_SIZE_BYTES_MAX, Kind};
 use crate::request::inbox::{Inbox, Limits, RETAINED_SIZE_BYTES_MAX, Received};
 use crate::request::outbox::send;
-use crate::request::server::Service;
+use crate::request::server::{Caller, Service};
 use crate::request::socket::prepare;
 use crate::tls::TlsServer;
 
@@ -62,8 +62,8 @@ impl ServerContext {
         let greeted = prepare(socket).map_err(Rejection::from);
         let greeted =
             greeted.and_then(|()| admission.admit(&mut channel, peer.ip(), || slot.keep()));
-        match greeted {
-            Ok(()) => {}
+        let proven = match greeted {
+            Ok(proven) => proven,
             Err(Rejection::Replaced) => {
                 let reason = "too many unauthenticated connections";
                 return tracing::debug!(%peer, "connection closed: {reason}");
@@ -116,15 +116,26 @@ impl ServerContext {
                 }
                 return tracing::debug!(%peer, %error, "connection closed during the handshake");
             }
-        }
-        if let Err(how) = self.answer_all(&mut channel, service) {
+        };
+        let caller = Caller {
+            peer,
+            rights: proven.rights,
+            scope: proven.key.scope(),
+            key: proven.key.key_id(),
+        };
+        if let Err(how) = self.answer_all(&mut channel, &caller, service) {
             tracing::debug!(%peer, "connection closed: {how}");
         }
     }
 
     /// Answers requests. An error is the reason for the end, unless the client ended the
     /// connection.
-    fn answer_all(&self, channel: &mut Channel, service: &dyn Service) -> Result<(), String> {
+    fn answer_all(
+        &self,
+        channel: &mut Channel,
+        caller: &Caller,
+        service: &dyn Service,
+    ) -> Result<(), String> {
         let limits = Limits {
             size_bytes_max: self.request_size_bytes_max,
             time: self.frame_time,
@@ -139,7 +150,7 @@ impl ServerContext {
             let reason = match inbox.receive(channel, limits) {
                 Ok(Received::Frame(Kind::Request)) => {
                     reply.clear();
-                    service.answer(inbox.payload(), &mut reply);
+                    service.answer(caller, inbox.payload(), &mut reply);
                     let size_bytes = reply.len();
                     if size_bytes <= FRAME_SIZE_BYTES_MAX {
                         let sent = send(channel, Kind::Answer, &reply, limits.time);

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::greeting::Penalties;
-use crate::secret::{LocalSecret, Secret, given_or_created};
+use crate::secret::{LocalSecret, Rights, Secret, given_or_created};
 
 use crate::request::admit::{Admission, Rejection};
 use crate::request::channel::Channel;
@@ -13,7 +13,6 @@ use crate::request::cluster::{ClusterTag, Membership};
 use crate::request::details::PROTOCOL;
 use crate::request::error::NetError;
 use crate::request::frame::FRAME_SIZE_BYTES_MAX;
-use crate::request::greet::key_of;
 use crate::request::server::{Server, Service};
 use crate::tls::TlsServer;
 
@@ -58,6 +57,14 @@ impl ListenOptions {
     }
 }
 
+/// Checks that a secret is the one from which all keys are derived.
+fn require_secret(secret: &Secret, address: SocketAddr) -> Result<(), NetError> {
+    match secret.rights() {
+        Rights::Admin => Ok(()),
+        rights => Err(NetError::DerivedKey { address, rights }),
+    }
+}
+
 /// Listening socket that does not serve yet. Clients that connect meanwhile wait.
 #[derive(Debug)]
 pub struct Listener {
@@ -80,7 +87,7 @@ impl Listener {
             return Err(NetError::NeedsSecret { address });
         }
         if let Some(secret) = &options.secret {
-            key_of(secret, &address.to_string())?;
+            require_secret(secret, address)?;
         }
         let failed = |source| NetError::Bind { address, source };
         let socket = TcpListener::bind(address).map_err(failed)?;

@@ -43,4 +43,4 @@ pub use details::WIRE_VERSION;
 pub use error::NetError;
 pub use frame::FRAME_SIZE_BYTES_MAX;
 pub use listener::{ListenOptions, Listener};
-pub use server::{Server, Service};
+pub use server::{Caller, Server, Service};

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use crate::secret::LocalSecret;
+use crate::secret::{KeyId, LocalSecret, Rights, Scope};
 use crate::warnings::Warnings;
 
 use crate::request::admit::refuse;
@@ -22,19 +22,39 @@ const ACCEPT_RETRY_PAUSE: Duration = Duration::from_millis(10);
 /// Longest time for sending a refusal; the socket's buffer has space for it.
 const REFUSAL_TIME: Duration = Duration::from_millis(10);
 
+/// Client that has proven a key.
+#[derive(Clone, Debug)]
+pub struct Caller {
+    /// Address from which it has connected.
+    pub peer: SocketAddr,
+    /// Rights that its key grants.
+    pub rights: Rights,
+    /// Part of the data to which its key is limited.
+    pub scope: Scope,
+    /// Id of its key.
+    pub key: KeyId,
+}
+
+impl Caller {
+    /// Returns whether the client has the secret itself, and with it all rights.
+    pub fn is_administrator(&self) -> bool {
+        self.rights == Rights::Admin && self.scope.is_everything()
+    }
+}
+
 /// Handler of requests.
 pub trait Service: Send + Sync {
-    /// Answers one request. `reply` is empty; the handler appends the reply, of up to
+    /// Answers one request, if the caller may send it. `reply` is empty; the handler appends the reply, of up to
     /// [`FRAME_SIZE_BYTES_MAX`](crate::request::FRAME_SIZE_BYTES_MAX) bytes.
     ///
     /// Requests of one connection are answered one after the other, in order; those of different
     /// connections concurrently. Dropping the server waits for handlers that are running.
-    fn answer(&self, request: &[u8], reply: &mut Vec<u8>);
+    fn answer(&self, caller: &Caller, request: &[u8], reply: &mut Vec<u8>);
 }
 
 impl<S: Service + ?Sized> Service for Arc<S> {
-    fn answer(&self, request: &[u8], reply: &mut Vec<u8>) {
-        (**self).answer(request, reply);
+    fn answer(&self, caller: &Caller, request: &[u8], reply: &mut Vec<u8>) {
+        (**self).answer(caller, request, reply);
     }
 }
 

@@ -13,6 +13,7 @@ mod agreement;
 mod local_secret;
 mod pass;
 mod rotation;
+mod scope;
 
 use core::fmt;
 use core::str::FromStr;
@@ -30,6 +31,7 @@ pub use agreement::{
 };
 pub use local_secret::{LocalSecret, find_local_secret, given_or_created, local_secret_path};
 pub use pass::{Pass, PassKey};
+pub use scope::{SCOPE_SIZE_BYTES_MAX, Scope};
 
 /// Size of the shortest secret in bytes. A shorter one could be guessed from a recorded proof.
 pub const SECRET_SIZE_BYTES_MIN: usize = 16;
@@ -100,10 +102,21 @@ struct Keys {
 }
 
 /// Key of a secret.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 struct Key {
     rights: Rights,
+    scope: Scope,
     bytes: [u8; KEY_SIZE_BYTES],
+}
+
+/// Id of a key for logs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct KeyId(pub u32);
+
+impl fmt::Display for KeyId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:08x}", self.0)
+    }
 }
 
 /// Reason why a secret is invalid.
@@ -120,7 +133,10 @@ pub enum SecretError {
         size_bytes: usize,
     },
     /// The text has the prefix of a derived key, but is not a valid one.
-    #[error("invalid derived key: expected 64 hexadecimal digits after '{prefix}'")]
+    #[error(
+        "invalid derived key: expected 64 hexadecimal digits after '{prefix}', and for a limited key \
+         ':' and more digits"
+    )]
     Derived {
         /// Prefix of the text.
         prefix: &'static str,
@@ -141,6 +157,9 @@ pub enum SecretError {
         /// Reason why the content is invalid.
         source: Box<SecretError>,
     },
+    /// All rights were requested for a derived key.
+    #[error("only the secret itself grants 'admin' rights; derive a key for 'read' or 'write'")]
+    NotDerived,
     /// The requested rights are stronger than those of the key.
     #[error("a key for '{wanted}' cannot be derived from a key for '{has}'; use the pool's secret")]
     TooWeak {
@@ -168,8 +187,9 @@ impl Secret {
         for rights in [Rights::Read, Rights::Write] {
             let prefix = prefix_of(rights);
             if let Some(digits) = text.strip_prefix(prefix) {
-                let key = parse_key(digits).ok_or(SecretError::Derived { prefix })?;
-                return Ok(Self::new(rights, key));
+                let key = parse_derived(digits).ok_or(SecretError::Derived { prefix })?;
+                let (bytes, scope) = key;
+                return Ok(Self::limited(rights, scope, bytes));
             }
         }
         let size_bytes = text.len();
@@ -215,33 +235,75 @@ impl Secret {
         self.current().rights
     }
 
-    /// Returns the text of a derived key that grants only these rights.
+    /// Returns the part of the data to which this key is limited.
+    pub fn scope(&self) -> Scope {
+        self.current().scope
+    }
+
+    /// Returns an id of the key for logs, which does not help to find the key.
+    pub fn key_id(&self) -> KeyId {
+        let [a, b, c, d, ..] = self.purpose_key(&[b"farleaf 1 key id"]);
+        KeyId(u32::from_be_bytes([a, b, c, d]))
+    }
+
+    /// Returns the text of a derived key that grants only these rights on everything that this one
+    /// gives access to.
     ///
     /// # Errors
     /// This secret does not grant them, or they are all rights: that would be the secret itself,
     /// whose text is not kept.
     pub fn derived_text(&self, rights: Rights) -> Result<String, SecretError> {
+        self.limited_text(rights, &Scope::default())
+    }
+
+    /// Returns the text of a derived key like [`derived_text`](Self::derived_text), limited to a
+    /// part of the data.
+    ///
+    /// # Errors
+    /// As for [`derived_text`](Self::derived_text); or this key is itself limited.
+    pub fn limited_text(&self, rights: Rights, scope: &Scope) -> Result<String, SecretError> {
         let too_weak = SecretError::TooWeak {
             has: self.rights(),
             wanted: rights,
         };
-        match self.key_for(rights) {
-            Some(key) if rights < Rights::Admin => {
-                Ok(format!("{}{}", prefix_of(rights), hexadecimal(&key)))
-            }
-            _ => Err(too_weak),
+        let derived = self.derived(rights, scope).ok_or(too_weak)?.current();
+        if rights == Rights::Admin {
+            return Err(SecretError::NotDerived);
         }
+        let mut text = format!("{}{}", prefix_of(rights), hexadecimal(&derived.bytes));
+        if !scope.is_everything() {
+            text.push(':');
+            text.push_str(&hexadecimal(scope.bytes()));
+        }
+        Ok(text)
+    }
+
+    /// Returns the key that grants only these rights on a part of the data; `None` if this one does
+    /// not grant them there.
+    pub fn derived(&self, rights: Rights, scope: &Scope) -> Option<Self> {
+        let own = self.current();
+        if own.scope == *scope {
+            let bytes = self.key_for(rights)?;
+            return Some(Self::limited(rights, scope.clone(), bytes));
+        }
+        if !own.scope.is_everything() {
+            return None;
+        }
+        let bytes = mac(&self.key_for(rights)?, &[b"farleaf 1 scope", scope.bytes()]);
+        Some(Self::limited(rights, scope.clone(), bytes))
     }
 
     /// Returns the key that proves these rights; `None` if this secret does not grant them.
     fn key_for(&self, rights: Rights) -> Option<[u8; KEY_SIZE_BYTES]> {
-        let Key { rights: own, bytes } = self.current();
-        if rights > own {
+        let own = self.current();
+        // From a limited key no weaker one is derived, since the server derives it from the
+        // secret's key for the same rights.
+        if rights > own.rights || rights < own.rights && !own.scope.is_everything() {
             return None;
         }
-        let mut key = bytes;
+        let mut key = own.bytes;
         for weaker in Rights::ALL.into_iter().rev() {
-            if weaker < own && weaker >= rights {
+            if weaker < own.rights && weaker >= rights {
                 key = mac(&key, &[b"farleaf 1 ", weaker.name().as_bytes()]);
             }
         }
@@ -251,7 +313,8 @@ impl Secret {
     /// Returns the key for the passes of the pool whose main node's memory has this number; `None`
     /// if this is a derived key, from which it cannot be computed.
     pub fn pass_key(&self, pool_id: u64) -> Option<PassKey> {
-        (self.rights() == Rights::Admin).then(|| PassKey::new(self.clone(), pool_id))
+        let is_secret = self.rights() == Rights::Admin && self.scope().is_everything();
+        is_secret.then(|| PassKey::new(self.clone(), pool_id))
     }
 
     /// Returns the secret from a key agreement, with all rights.
@@ -365,6 +428,21 @@ pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
     digits.collect()
 }
 
+/// Decodes a derived key after its prefix: the key, and its scope if it is limited.
+fn parse_derived(digits: &str) -> Option<([u8; KEY_SIZE_BYTES], Scope)> {
+    let Some((key, scope)) = digits.split_once(':') else {
+        return Some((parse_key(digits)?, Scope::default()));
+    };
+    let is_hexadecimal = scope.bytes().all(|byte| byte.is_ascii_hexdigit());
+    if scope.is_empty() || !scope.len().is_multiple_of(2) || !is_hexadecimal {
+        return None;
+    }
+    let pairs = scope.as_bytes().chunks_exact(2);
+    let bytes = pairs.map(|pair| u8::from_str_radix(core::str::from_utf8(pair).ok()?, 16).ok());
+    let bytes: Option<Vec<u8>> = bytes.collect();
+    Some((parse_key(key)?, Scope::new(&bytes?)?))
+}
+
 fn parse_key(digits: &str) -> Option<[u8; KEY_SIZE_BYTES]> {
     let is_whole = digits.len() == 2 * KEY_SIZE_BYTES;
     if !is_whole || !digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
@@ -414,6 +492,45 @@ mod tests {
                 let may = wanted <= given && wanted < Rights::Admin;
                 assert_eq!(holder.derived_text(wanted).is_ok(), may, "{given} {wanted}");
             }
+        }
+    }
+
+    /// Promise: a limited key proves its rights on its part of the data and nothing else, and no
+    /// other key can be derived from it.
+    #[test]
+    fn a_limited_key_is_good_for_its_scope() {
+        let said: &[&[u8]] = &[b"hello"];
+        let scope = |bytes: &[u8]| Scope::new(bytes).expect("short enough");
+        for rights in [Rights::Read, Rights::Write] {
+            let text = secret().limited_text(rights, &scope(b"one")).expect("all");
+            let holder = Secret::from_text(&text).expect("a key");
+            assert_eq!((holder.rights(), holder.scope()), (rights, scope(b"one")));
+            let proof = holder.prove(rights, Side::Client, said).expect("its own");
+            for (wanted, claimed) in [
+                (rights, scope(b"one")),
+                (rights, scope(b"two")),
+                (rights, scope(b"on")),
+                (rights, Scope::default()),
+                (Rights::Admin, scope(b"one")),
+            ] {
+                let key = secret().derived(wanted, &claimed).expect("all rights");
+                let is_proven = key.is_proven(wanted, Side::Client, said, &proof);
+                let is_own = wanted == rights && claimed == scope(b"one");
+                assert_eq!(is_proven, is_own, "{wanted} {claimed:?}");
+            }
+            assert!(holder.limited_text(rights, &scope(b"two")).is_err());
+            assert!(holder.derived_text(Rights::Read).is_err());
+            assert!(holder.pass_key(1).is_none());
+        }
+        assert!(Scope::new(&[0; SCOPE_SIZE_BYTES_MAX + 1]).is_none());
+        let key = "a".repeat(64);
+        let long = format!("farleaf-read:{key}:{}", "00".repeat(128));
+        for text in [
+            format!("farleaf-read:{key}:"),
+            format!("farleaf-read:{key}:1"),
+            long,
+        ] {
+            assert!(Secret::from_text(&text).is_err(), "{text}");
         }
     }
 

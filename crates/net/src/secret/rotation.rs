@@ -7,21 +7,27 @@
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use crate::secret::{KEY_SIZE_BYTES, Key, Keys, Rights, Secret};
+use crate::secret::{KEY_SIZE_BYTES, Key, Keys, Rights, Scope, Secret};
 
 impl Secret {
     pub(super) fn new(rights: Rights, bytes: [u8; KEY_SIZE_BYTES]) -> Self {
+        Self::limited(rights, Scope::default(), bytes)
+    }
+
+    pub(super) fn limited(rights: Rights, scope: Scope, bytes: [u8; KEY_SIZE_BYTES]) -> Self {
         Self(Arc::new(RwLock::new(Keys {
-            current: Key { rights, bytes },
+            current: Key {
+                rights,
+                scope,
+                bytes,
+            },
             previous: None,
         })))
     }
 
     pub(super) fn current(&self) -> Key {
-        self.0
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .current
+        let keys = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        keys.current.clone()
     }
 
     /// Returns the secrets that are valid now, the current one first, each as a value of its own.
@@ -29,7 +35,7 @@ impl Secret {
         let keys = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let previous = keys.previous.as_ref();
         let previous = previous.filter(|(_, until)| Instant::now() < *until);
-        let accepted = [Some(keys.current), previous.map(|(key, _)| *key)];
+        let accepted = [Some(&keys.current), previous.map(|(key, _)| key)];
         let accepted = accepted.into_iter().flatten();
         accepted
             .map(|key| Self::new(key.rights, key.bytes))

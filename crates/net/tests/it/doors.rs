@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use farleaf_net::request::{
-    ClusterTag, ConnectOptions, Connection, ListenOptions, Listener, Membership, NetError, Server,
+    Caller, ClusterTag, ConnectOptions, Connection, ListenOptions, Listener, Membership, NetError,
+    Server, Service,
 };
-use farleaf_net::secret::{Rights, Secret, Side, local_secret_path};
+use farleaf_net::secret::{Rights, Scope, Secret, Side, local_secret_path};
 
 use crate::parties::{
     Mirror, challenge, check, connect, connect_options, dial, greet_by_hand, has_ended, hear,
@@ -47,22 +48,65 @@ fn a_wrong_secret_is_told_after_a_second() {
     check(&mut own);
 }
 
-/// Promise: derived keys do not open connections, and listeners do not accept them as their secret.
+/// Service that replies with what it is told about its caller.
+struct WhoAmI;
+
+impl Service for WhoAmI {
+    fn answer(&self, caller: &Caller, _: &[u8], reply: &mut Vec<u8>) {
+        let text = format!("{} {:?} {}", caller.rights, caller.scope, caller.key);
+        reply.extend_from_slice(text.as_bytes());
+    }
+}
+
+/// Promise: a service is told which key a client has proven. A listener needs the secret itself.
 #[test]
-fn derived_keys_open_nothing() {
-    let text = secret().derived_text(Rights::Write).expect("derived");
-    let derived = Some(Secret::from_text(&text).expect("a derived key"));
-    let server = mirror();
-    let options = ConnectOptions {
-        secret: derived.clone(),
-        ..connect_options()
-    };
-    let error = refused(&server.address().to_string(), &options);
-    assert!(matches!(error, NetError::DerivedKey { .. }), "{error}");
-    let mut options = listen_options();
-    options.secret = derived;
-    let error = Listener::bind(&options).expect_err("no secret");
-    assert!(matches!(error, NetError::DerivedKey { .. }), "{error}");
+fn derived_keys_have_their_rights() {
+    let server = serve(&listen_options(), WhoAmI);
+    let scope = Scope::new(b"part").expect("short");
+    let limited = |rights| secret().limited_text(rights, &scope).expect("derived");
+    for (text, said) in [
+        (secret().derived_text(Rights::Read), "read Scope() "),
+        (secret().derived_text(Rights::Write), "write Scope() "),
+        (Ok(limited(Rights::Write)), "write Scope(part) "),
+    ] {
+        let key = Secret::from_text(&text.expect("derived")).expect("a derived key");
+        let options = ConnectOptions {
+            secret: Some(key.clone()),
+            ..connect_options()
+        };
+        let connection = Connection::connect(&server.address().to_string(), &options);
+        let mut connection = connection.expect("let in");
+        let told = String::from_utf8(connection.call(b"").expect("answered").to_vec());
+        assert_eq!(told.expect("a text"), format!("{said}{}", key.key_id()));
+        let mut options = listen_options();
+        options.secret = Some(key);
+        let error = Listener::bind(&options).expect_err("no secret");
+        assert!(matches!(error, NetError::DerivedKey { .. }), "{error}");
+    }
+}
+
+/// Promise: a key that is limited to a part proves nothing about another part.
+#[test]
+fn a_limited_key_opens_no_other_part() {
+    let server = serve(&listen_options(), WhoAmI);
+    let scope = Scope::new(b"part").expect("short");
+    let text = secret()
+        .limited_text(Rights::Read, &scope)
+        .expect("derived");
+    let key = Secret::from_text(&text).expect("a derived key");
+    for claimed in [&b"\x04pant"[..], b"\x00"] {
+        let mut socket = dial(&server);
+        let mut hello = message(1, 1, &[7; 32]);
+        hello[128..128 + claimed.len()].copy_from_slice(claimed);
+        socket.write_all(&hello).expect("connected");
+        let challenge = hear(&mut socket);
+        let proof = key.prove(Rights::Read, Side::Client, &[&hello, &challenge]);
+        let proof = proof.expect("its own rights");
+        socket
+            .write_all(&message(3, 0, &proof.0))
+            .expect("connected");
+        assert!(refusal(&hear(&mut socket)).contains("wrong secret"));
+    }
 }
 
 /// Promise: a listener on loopback without a secret stores one for programs of its user, as long as
@@ -386,7 +430,7 @@ fn clusters_are_proven() {
             challenge[48..64].copy_from_slice(&hello[48..64]);
             socket.write_all(&challenge).expect("connected");
             hear(&mut socket);
-            let mut details = [0; 208];
+            let mut details = [0; 80];
             details[0] = proven;
             let is_honest = said == proven;
             let said_before = if is_honest {

@@ -5,7 +5,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use farleaf_net::request::{Connection, Listener, NetError, Service};
+use farleaf_net::request::{Caller, Connection, Listener, NetError, Service};
 
 use crate::parties::{Mirror, check, connect, connect_options, dial, listen_options, serve};
 
@@ -25,7 +25,7 @@ impl BlockedService {
 }
 
 impl Service for BlockedService {
-    fn answer(&self, request: &[u8], reply: &mut Vec<u8>) {
+    fn answer(&self, _: &Caller, request: &[u8], reply: &mut Vec<u8>) {
         self.waiting_count.fetch_add(1, Ordering::SeqCst);
         let mut is_open = self.is_open.lock().unwrap_or_else(PoisonError::into_inner);
         while !*is_open {
@@ -119,7 +119,7 @@ fn an_address_is_free_again() {
 fn a_panic_ends_one_connection() {
     struct Fragile;
     impl Service for Fragile {
-        fn answer(&self, request: &[u8], reply: &mut Vec<u8>) {
+        fn answer(&self, _: &Caller, request: &[u8], reply: &mut Vec<u8>) {
             assert!(request != b"break", "as this test wishes");
             reply.extend(request.iter().rev());
         }

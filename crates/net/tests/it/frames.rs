@@ -4,7 +4,7 @@ use std::io::Write;
 use std::net::{Shutdown, SocketAddr};
 use std::time::{Duration, Instant};
 
-use farleaf_net::request::{ConnectOptions, Connection, NetError, Service};
+use farleaf_net::request::{Caller, ConnectOptions, Connection, NetError, Service};
 
 use crate::parties::{
     Mirror, check, connect, connect_options, frame, greeted_client, greeted_server, has_ended,
@@ -144,7 +144,7 @@ fn half_frames_are_given_up() {
 struct Verbose;
 
 impl Service for Verbose {
-    fn answer(&self, _: &[u8], reply: &mut Vec<u8>) {
+    fn answer(&self, _: &Caller, _: &[u8], reply: &mut Vec<u8>) {
         reply.resize(32 << 20, 1);
     }
 }
@@ -287,7 +287,7 @@ fn a_request_that_does_not_leave_is_unsent() {
 fn calls_have_their_own_time() {
     struct Late;
     impl Service for Late {
-        fn answer(&self, request: &[u8], reply: &mut Vec<u8>) {
+        fn answer(&self, _: &Caller, request: &[u8], reply: &mut Vec<u8>) {
             std::thread::sleep(Duration::from_millis(u64::from(request[0])));
             reply.push(request[0]);
         }

@@ -6,14 +6,16 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
-use farleaf_net::request::{ConnectOptions, Connection, ListenOptions, Listener, Server, Service};
+use farleaf_net::request::{
+    Caller, ConnectOptions, Connection, ListenOptions, Listener, Server, Service,
+};
 use farleaf_net::secret::{Proof, Rights, Secret, Side};
 
 /// Service that replies with the reversed request.
 pub(crate) struct Mirror;
 
 impl Service for Mirror {
-    fn answer(&self, request: &[u8], reply: &mut Vec<u8>) {
+    fn answer(&self, _: &Caller, request: &[u8], reply: &mut Vec<u8>) {
         assert!(reply.is_empty());
         reply.extend(request.iter().rev());
     }
@@ -123,7 +125,7 @@ pub(crate) fn greet_by_hand(mut socket: TcpStream) -> TcpStream {
     let own = proof(Side::Client, &[&hello, &challenge]);
     socket.write_all(&message(3, 0, &own)).expect("connected");
     let welcome = hear(&mut socket);
-    let theirs = proof(Side::Node, &[&[0; 208], &hello, &challenge]);
+    let theirs = proof(Side::Node, &[&[0; 80], &hello, &challenge]);
     assert_eq!(welcome, message(4, 0, &theirs));
     socket
 }
@@ -176,7 +178,7 @@ pub(crate) fn greeted_server(
         let proven = hear(&mut socket);
         let theirs = proof(Side::Client, &[&hello, &challenge]);
         assert_eq!(proven, message(3, 0, &theirs));
-        let own = proof(Side::Node, &[&[0; 208], &hello, &challenge]);
+        let own = proof(Side::Node, &[&[0; 80], &hello, &challenge]);
         socket.write_all(&message(4, 0, &own)).expect("connected");
         play(socket);
     })

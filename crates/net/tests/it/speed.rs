@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use crate::parties::{connect, listen_options, serve};
 
-use farleaf_net::request::Service;
+use farleaf_net::request::{Caller, Service};
 
 struct Echo;
 
 impl Service for Echo {
-    fn answer(&self, request: &[u8], reply: &mut Vec<u8>) {
+    fn answer(&self, _: &Caller, request: &[u8], reply: &mut Vec<u8>) {
         reply.extend_from_slice(request);
     }
 }

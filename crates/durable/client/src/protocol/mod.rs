@@ -5,11 +5,13 @@
 //! |---|---|
 //! | `codec` | integers and strings |
 //! | [`request`] | requests |
+//! | [`scope`] | what a client's key permits |
 //! | [`reply`] | replies |
 
 mod codec;
 pub mod reply;
 pub mod request;
+pub mod scope;
 
 use farleaf_base::limits::VALUE_SIZE_BYTES_MAX;
 

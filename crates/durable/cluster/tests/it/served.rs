@@ -19,7 +19,8 @@ use farleaf_cluster::ids::{ClusterId, ServerId};
 use farleaf_cluster::{admin, starts};
 use farleaf_lsm::storage::DirectoryStorage;
 use farleaf_net::request::{
-    ConnectOptions, Connection, ListenOptions, Listener, Membership, NetError, Server, Service,
+    Caller, ConnectOptions, Connection, ListenOptions, Listener, Membership, NetError, Server,
+    Service,
 };
 use farleaf_net::secret::Secret;
 
@@ -175,9 +176,9 @@ struct Late {
 }
 
 impl Service for Late {
-    fn answer(&self, request: &[u8], reply: &mut Vec<u8>) {
+    fn answer(&self, caller: &Caller, request: &[u8], reply: &mut Vec<u8>) {
         self.request_count.fetch_add(1, Ordering::SeqCst);
-        self.service.answer_coordinator(request, reply);
+        self.service.answer_coordinator(caller, request, reply);
         if self.waits.load(Ordering::SeqCst) {
             std::thread::sleep(Duration::from_millis(400));
         }
@@ -255,7 +256,7 @@ fn invalid_requests_are_told() {
 struct Other;
 
 impl Service for Other {
-    fn answer(&self, _: &[u8], reply: &mut Vec<u8>) {
+    fn answer(&self, _: &Caller, _: &[u8], reply: &mut Vec<u8>) {
         reply.extend_from_slice(b"what?");
     }
 }

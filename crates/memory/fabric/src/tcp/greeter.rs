@@ -235,6 +235,11 @@ impl Gatekeeper {
         authenticated: &mut Vec<AuthenticatedPeer>,
     ) -> Option<PendingLogin> {
         let step = match step {
+            Ok(LoginAction::Admit(proven)) if !proven.key.scope().is_everything() => {
+                let reason = "this key is limited to a part of a persistent table; use the pool's \
+                              secret, or a key derived from it without limits";
+                self.refuse(&mut login, reason)
+            }
             Ok(LoginAction::Admit(proven)) => match HelloDetails::decode(&proven.details) {
                 Ok(hello) => {
                     authenticated.push(login.admitted(hello, *proven));

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use farleaf_base::fuzzing::run;
 use farleaf_base::random::Random;
+use farleaf_net::request::Caller;
+use farleaf_net::secret::{Rights, Scope, Secret};
 
 use super::message::{
     CoordinatorReply, CoordinatorRequest, check_events, check_snapshot, decode, encode,
@@ -53,6 +55,13 @@ fn request(random: &mut Random) -> CoordinatorRequest {
 /// A service answers any bytes with a readable reply, and its coordinator continues to work.
 #[test]
 fn any_request_has_a_reply() {
+    let (secret, _) = Secret::random().expect("randomness");
+    let caller = Caller {
+        peer: ([127, 0, 0, 1], 1).into(),
+        rights: Rights::Admin,
+        scope: Scope::default(),
+        key: secret.key_id(),
+    };
     run("coordinator requests", |random| {
         let embedded = Embedded::default();
         let service = CoordinatorService::new(embedded.clone());
@@ -67,7 +76,7 @@ fn any_request_has_a_reply() {
                 }
             }
             let mut reply = Vec::new();
-            service.answer_coordinator(&bytes, &mut reply);
+            service.answer_coordinator(&caller, &bytes, &mut reply);
             let reply: Result<CoordinatorReply, String> = decode(&reply);
             reply.expect("a reply");
         }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use farleaf_net::request::{FRAME_SIZE_BYTES_MAX, Service};
+use farleaf_net::request::{Caller, FRAME_SIZE_BYTES_MAX, Service};
 
 use super::message::{CoordinatorFailure, CoordinatorReply, CoordinatorRequest, decode, encode};
 use crate::coordinator::{Coordinator, CoordinatorError, Event, KeepAlive, TransactionOutcome};
@@ -30,11 +30,12 @@ impl<C: Coordinator> CoordinatorService<C> {
         Self { coordinator }
     }
 
-    /// Answers one request, whatever bytes it has; an invalid one gets an error reply. Waits as
+    /// Answers one request, whatever bytes it has; an invalid one gets an error reply, and so does
+    /// a change that the caller's key does not permit: only the secret itself does. Waits as
     /// long as the coordinator does, and for changes up to [`POLL_TIME_MAX`] more.
-    pub fn answer_coordinator(&self, request: &[u8], reply: &mut Vec<u8>) {
+    pub fn answer_coordinator(&self, caller: &Caller, request: &[u8], reply: &mut Vec<u8>) {
         let start = reply.len();
-        encode(&self.answer_to(request), reply);
+        encode(&self.answer_to(caller, request), reply);
         if reply.len() - start > FRAME_SIZE_BYTES_MAX {
             reply.truncate(start);
             let how = format!("the reply is larger than {FRAME_SIZE_BYTES_MAX} bytes");
@@ -53,7 +54,7 @@ impl<C: Coordinator> CoordinatorService<C> {
         );
     }
 
-    fn answer_to(&self, request: &[u8]) -> CoordinatorReply {
+    fn answer_to(&self, caller: &Caller, request: &[u8]) -> CoordinatorReply {
         let request: CoordinatorRequest = match decode(request) {
             Ok(request) => request,
             Err(what) => {
@@ -63,6 +64,12 @@ impl<C: Coordinator> CoordinatorService<C> {
             }
         };
         let is_change = request.is_change();
+        if is_change && !caller.is_administrator() {
+            return CoordinatorReply::Failed(CoordinatorFailure::Invalid(format!(
+                "permission denied: the right 'admin' is required, and key {} grants '{}'",
+                caller.key, caller.rights
+            )));
+        }
         self.act(request).unwrap_or_else(|error| {
             CoordinatorReply::Failed(CoordinatorFailure::new(error, is_change))
         })
@@ -127,8 +134,8 @@ fn whole_revisions(events: &[Event]) -> usize {
 }
 
 impl<C: Coordinator> Service for CoordinatorService<C> {
-    fn answer(&self, request: &[u8], reply: &mut Vec<u8>) {
-        self.answer_coordinator(request, reply);
+    fn answer(&self, caller: &Caller, request: &[u8], reply: &mut Vec<u8>) {
+        self.answer_coordinator(caller, request, reply);
     }
 }
 

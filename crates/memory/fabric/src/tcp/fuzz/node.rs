@@ -26,7 +26,7 @@ use crate::tcp::service::TcpService;
 use crate::tcp::{TcpClient, TcpConnectOptions, TcpEndpoint, TcpListenOptions, TcpListener};
 use farleaf_net::greeting::Greeting;
 use farleaf_net::secret::Pass;
-use farleaf_net::secret::{Rights, Secret, Side};
+use farleaf_net::secret::{Rights, Scope, Secret, Side};
 
 /// Index from which on clients may change words.
 const OPEN_FROM: u64 = 64 * 1024;
@@ -118,6 +118,7 @@ impl Attacker {
         };
         let hello = Greeting::Hello {
             rights,
+            scope: Scope::default(),
             nonce: [7; 32],
             details: details.encode(),
         };

@@ -85,8 +85,8 @@ fn challenge(raw: &mut Raw) -> (Message, Message, Message) {
 }
 
 /// Returns the details of a welcome.
-fn details() -> [u8; 208] {
-    let mut details = [0; 208];
+fn details() -> [u8; 80] {
+    let mut details = [0; 80];
     details[..8].copy_from_slice(&REGION_SIZE_BYTES.to_le_bytes());
     details
 }
