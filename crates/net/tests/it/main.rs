@@ -5,6 +5,7 @@
 //! | `parties` | services, servers, and both sides of the protocol written by hand |
 //! | `doors` | greetings: which clients are admitted |
 //! | `frames` | requests and replies, valid and invalid |
+//! | `floods` | more requests than there is memory, and many from one address |
 //! | `connection_limits` | many connections, and more than the limit |
 //! | `speed` | cost of a call compared with a bare exchange; runs only on request |
 //! | `encrypted` | connections with TLS |
@@ -14,6 +15,7 @@ mod connection_limits;
 mod doors;
 mod encrypted;
 mod ends;
+mod floods;
 mod frames;
 mod parties;
 mod speed;

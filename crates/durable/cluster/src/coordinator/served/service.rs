@@ -130,6 +130,11 @@ impl<C: Coordinator> Service for CoordinatorService<C> {
     fn answer(&self, request: &[u8], reply: &mut Vec<u8>) {
         self.answer_coordinator(request, reply);
     }
+
+    /// Returns false: leases depend on these requests.
+    fn may_wait(&self, _: &[u8]) -> bool {
+        false
+    }
 }
 
 #[cfg(test)]
