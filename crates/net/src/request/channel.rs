@@ -14,6 +14,7 @@ use crate::tls::{TlsClient, TlsLayer, TlsServer};
 pub(crate) struct Channel {
     socket: Arc<TcpStream>,
     tls: Option<Box<TlsLayer>>,
+    read_time: Duration,
     write_time: Duration,
     /// End of all reads, for a peer that sends a record in small pieces.
     until: Option<Instant>,
@@ -25,6 +26,7 @@ impl Channel {
         Self {
             socket,
             tls: None,
+            read_time: Duration::MAX,
             write_time: Duration::MAX,
             until: None,
         }
@@ -55,8 +57,10 @@ impl Channel {
         TlsLayer::binding_of(self.tls.as_deref())
     }
 
-    /// Sets the timeout of a read.
-    pub(crate) fn set_read_time(&self, time: Duration) -> io::Result<()> {
+    /// Sets the timeout of a read. With encryption it is also that of a record that arrives in
+    /// pieces.
+    pub(crate) fn set_read_time(&mut self, time: Duration) -> io::Result<()> {
+        self.read_time = time;
         set_read_time(&self.socket, time)
     }
 
@@ -77,11 +81,13 @@ impl Read for Channel {
         let Some(tls) = &mut self.tls else {
             return (&*self.socket).read(to);
         };
+        let mut time_limit = FrameTimeLimit::new(self.read_time);
         loop {
             if let Some(count) = tls.receive_once(&self.socket, to)? {
                 return Ok(count);
             }
-            if self.until.is_some_and(|until| Instant::now() >= until) {
+            let is_over = self.until.is_some_and(|until| Instant::now() >= until);
+            if is_over || !time_limit.is_in_time(0) {
                 return Err(io::ErrorKind::TimedOut.into());
             }
         }

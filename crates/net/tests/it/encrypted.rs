@@ -10,13 +10,13 @@ use farleaf_net::tls::{CertificateFiles, TlsClient, TlsServer};
 use crate::parties::{Mirror, check, connect_options, dial, listen_options, mirror, serve};
 
 /// An authority with a certificate, in a directory of its own.
-struct Certificates {
+pub(crate) struct Certificates {
     files: AuthorityFiles,
     _scratch: tempfile::TempDir,
 }
 
 impl Certificates {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let scratch = tempfile::tempdir().expect("a scratch directory");
         let files = create(scratch.path(), &["server.example".to_owned()]).expect("created");
         Self {
@@ -25,7 +25,7 @@ impl Certificates {
         }
     }
 
-    fn own(&self) -> CertificateFiles<'_> {
+    pub(crate) fn own(&self) -> CertificateFiles<'_> {
         CertificateFiles {
             certificate: &self.files.certificate,
             key: &self.files.key,
@@ -40,7 +40,7 @@ impl Certificates {
         serve(&options, Mirror)
     }
 
-    fn client(&self, own: Option<CertificateFiles<'_>>) -> ConnectOptions {
+    pub(crate) fn client(&self, own: Option<CertificateFiles<'_>>) -> ConnectOptions {
         let tls = TlsClient::from_files(&self.files.authority, own);
         ConnectOptions {
             tls: Some(tls.expect("an authority")),

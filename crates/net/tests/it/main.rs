@@ -7,6 +7,7 @@
 //! | `frames` | requests and replies, valid and invalid |
 //! | `floods` | more requests than there is memory, and many from one address |
 //! | `connection_limits` | many connections, and more than the limit |
+//! | `slow_peers` | peers that send or read a few bytes at a time |
 //! | `speed` | cost of a call compared with a bare exchange; runs only on request |
 //! | `encrypted` | connections with TLS |
 //! | `ends` | stopping a server |
@@ -18,4 +19,5 @@ mod ends;
 mod floods;
 mod frames;
 mod parties;
+mod slow_peers;
 mod speed;
