@@ -160,6 +160,12 @@ struct ServeArguments {
     #[arg(value_parser = clap::value_parser!(u32).range(4..=1_000_000))]
     connections: u32,
 
+    /// Memory for requests and replies above 64 KiB; one client (IP address) gets at most half of
+    /// it. A request beyond it waits, and after 5 s is refused
+    #[arg(long, value_name = "SIZE", default_value = "512MiB", value_parser = parse_request_memory)]
+    #[arg(allow_negative_numbers = true)]
+    request_memory_max: u64,
+
     /// Never become the master, which assigns regions to servers; at least one server must be able
     /// to
     #[arg(long)]
@@ -186,6 +192,19 @@ pub(super) fn parse_l0_size(text: &str) -> Result<u64, String> {
     match parse_buffer_size(text)? {
         size_bytes if size_bytes <= Memtable::SIZE_BYTES_MAX as u64 => Ok(size_bytes),
         _ => Err("expected at most 16GiB".to_owned()),
+    }
+}
+
+/// Parses the size of the memory for requests.
+fn parse_request_memory(text: &str) -> Result<u64, String> {
+    const SIZE_BYTES_MIN: u64 = ServerOptions::REQUEST_MEMORY_BYTES_MIN as u64;
+    match parse_size(text) {
+        Ok(size_bytes) if size_bytes >= SIZE_BYTES_MIN => Ok(size_bytes),
+        Ok(_) => Err(format!(
+            "expected at least {}, two of the largest requests",
+            size(SIZE_BYTES_MIN)
+        )),
+        Err(error) => Err(error.to_string()),
     }
 }
 
@@ -350,6 +369,7 @@ impl ServeArguments {
             self.security.check(self.listen, options.tls.is_some())?;
         }
         options.connection_count_max = self.connections as usize;
+        options.request_memory_bytes_max = self.request_memory_max as usize;
         options.terms = lease_terms(self.lease);
         options.is_candidate = !self.no_master;
         // A coordinator in this process is served to other processes.

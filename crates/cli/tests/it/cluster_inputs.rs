@@ -33,6 +33,7 @@ pub(crate) const CLUSTERS: &[Case] = &[
     case(&["region", "serve", "--data", "d", "--advertise", "h"], 2, &["'h'", "--advertise", "HOST:PORT"]),
     case(&["region", "serve", "--data", "d", "--buffers", "1"], 2, &["'1'", "--buffers", "2..=1024"]),
     case(&["region", "serve", "--data", "d", "--cache", "1KiB"], 2, &["'1KiB'", "--cache", "1MiB or more"]),
+    case(&["region", "serve", "--data", "d", "--request-memory-max", "129MiB"], 2, &["'129MiB'", "--request-memory-max", "at least 130 MiB"]),
     case(&["region", "serve", "--data", "d", "--cache", "100TiB"], 2, &["'100TiB'", "--cache", "the memory of this host"]),
     case(
         &["region", "serve", "--data", "d", "--coordinator-patience", "-1"],

@@ -40,6 +40,11 @@ impl Service for RequestDispatcher {
             _ => refuse("unsupported request", reply),
         }
     }
+
+    /// Returns true for requests of clients. Leases and repairs depend on the others.
+    fn may_wait(&self, request: &[u8]) -> bool {
+        !matches!(request.first(), Some(&peer::TAG | &COORDINATOR_TAG))
+    }
 }
 
 fn refuse(how: &str, reply: &mut Vec<u8>) {

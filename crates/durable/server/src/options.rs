@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use farleaf_client::protocol::REQUEST_SIZE_BYTES_MAX;
 use farleaf_cluster::lease::LeaseTerms;
 use farleaf_cluster::plan::PlanOptions;
 use farleaf_lsm::EngineOptions;
@@ -50,6 +51,10 @@ pub struct ServerOptions {
     pub tls: Option<ServerTls>,
     /// Largest number of clients' connections.
     pub connection_count_max: usize,
+    /// Largest sum of the sizes of requests and replies above 64 KiB, in bytes; at least two of the
+    /// largest requests. One client (IP address) gets at most half of it
+    /// ([`ListenOptions::request_memory_bytes_max`](farleaf_net::request::ListenOptions)).
+    pub request_memory_bytes_max: usize,
     /// Parameters of leases, the same on all servers. A lease is at most a day.
     pub terms: LeaseTerms,
     /// Parameters for the placement of regions.
@@ -81,6 +86,10 @@ pub struct ServerOptions {
 }
 
 impl ServerOptions {
+    /// Smallest useful [`request_memory_bytes_max`](Self::request_memory_bytes_max): two of the
+    /// largest requests.
+    pub const REQUEST_MEMORY_BYTES_MIN: usize = 2 * REQUEST_SIZE_BYTES_MAX;
+
     /// Creates options of a server with this directory, at a free port of loopback.
     pub fn new(directory: &Path) -> Self {
         Self {
@@ -92,6 +101,7 @@ impl ServerOptions {
             server_secret: None,
             tls: None,
             connection_count_max: 1024,
+            request_memory_bytes_max: 512 << 20,
             terms: LeaseTerms::default(),
             plan: PlanOptions::default(),
             is_candidate: true,

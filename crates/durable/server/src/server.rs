@@ -66,6 +66,7 @@ impl PreparedServer {
         listen.secret.clone_from(&options.secret);
         listen.tls = options.tls.as_ref().map(|it| it.own.clone());
         listen.connection_count_max = options.connection_count_max;
+        listen.request_memory_bytes_max = options.request_memory_bytes_max;
         listen.request_size_bytes_max = farleaf_client::protocol::REQUEST_SIZE_BYTES_MAX;
         let membership = listen.membership.clone();
         let listener = Listener::bind(&listen)?;

@@ -57,7 +57,8 @@ impl Channel {
         TlsLayer::binding_of(self.tls.as_deref())
     }
 
-    /// Sets the timeout of a read.
+    /// Sets the timeout of a read. With encryption it is also that of a record that arrives in
+    /// pieces.
     pub(crate) fn set_read_time(&mut self, time: Duration) -> io::Result<()> {
         self.read_time = time;
         set_read_time(&self.socket, time)

@@ -21,6 +21,9 @@ use crate::request::outbox::send;
 use crate::request::socket::prepare;
 use crate::tls::{TlsClient, host_of, how_tls_failed};
 
+/// Time for the reason of a connection's end to be read; it has arrived before the end.
+const REASON_TIME: Duration = Duration::from_millis(10);
+
 /// Options of a connection.
 #[derive(Clone, Debug)]
 pub struct ConnectOptions {
@@ -244,14 +247,33 @@ impl Connection {
         if let Err(error) = sent {
             let how = match error.kind() {
                 io::ErrorKind::TimedOut => format!("timed out after {time:?}"),
-                _ => error.to_string(),
+                _ => (self.refusal()).unwrap_or_else(|| error.to_string()),
             };
-            let address = address();
+            let address = self.address.clone();
             self.broken = Some(how.clone());
             return Err(NetError::NotSent { address, how });
         }
         self.unanswered_count += 1;
         Ok(())
+    }
+
+    /// Returns the reason that the server has given for closing the connection, if any.
+    fn refusal(&mut self) -> Option<String> {
+        self.channel.set_read_time(REASON_TIME).ok()?;
+        let limits = Limits {
+            size_bytes_max: FRAME_SIZE_BYTES_MAX,
+            time: REASON_TIME,
+        };
+        loop {
+            match self.inbox.receive(&mut self.channel, limits).ok()? {
+                Received::Frame(Kind::Answer) => {}
+                Received::Frame(Kind::Refusal | Kind::Busy) => {
+                    let reason = reason_in(self.inbox.payload());
+                    return Some(format!("the server closed the connection: {reason}"));
+                }
+                _ => return None,
+            }
+        }
     }
 
     /// Returns the reply to the oldest unanswered request, borrowed until the next call.
@@ -309,13 +331,14 @@ impl Connection {
         };
         match self.inbox.receive(&mut self.channel, limits) {
             Ok(Received::Frame(Kind::Answer)) => Ok(()),
-            Ok(Received::Frame(Kind::Refusal)) => {
-                let text = String::from_utf8_lossy(self.inbox.payload());
-                Err(NetError::ClosedByServer {
-                    address: address(),
-                    reason: text.chars().filter(|it| !it.is_control()).collect(),
-                })
-            }
+            Ok(Received::Frame(Kind::Refusal)) => Err(NetError::ClosedByServer {
+                address: address(),
+                reason: reason_in(self.inbox.payload()),
+            }),
+            Ok(Received::Frame(Kind::Busy)) => Err(NetError::Busy {
+                address: address(),
+                reason: reason_in(self.inbox.payload()),
+            }),
             Ok(Received::Frame(Kind::Request)) => Err(lost(
                 "the peer sent a request instead of a reply".to_owned(),
             )),
@@ -340,6 +363,12 @@ fn open_channel(
         source,
     })?;
     Ok((Channel::plain(Arc::new(socket)), peer))
+}
+
+/// Returns the text of a refusal.
+fn reason_in(payload: &[u8]) -> String {
+    let text = String::from_utf8_lossy(payload);
+    text.chars().filter(|it| !it.is_control()).collect()
 }
 
 /// Reads the secret that a listener on loopback has stored for its user's programs.

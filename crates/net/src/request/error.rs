@@ -185,6 +185,15 @@ pub enum NetError {
         /// Cause of the failure.
         how: String,
     },
+    /// The server has no memory for the request, gave the reason and closed the connection. The
+    /// request was not executed.
+    #[error("{address} did not execute the request: {reason}")]
+    Busy {
+        /// Address of the server.
+        address: String,
+        /// Reason that the server gave.
+        reason: String,
+    },
     /// No reply came in time: the request may have been executed, or may still be. The connection
     /// is no longer usable, because this reply could be taken for that to the next request.
     #[error("no reply from {address} within {timeout:?}; the request may have been executed")]
@@ -236,7 +245,8 @@ impl NetError {
             | Self::NotProven { .. }
             | Self::OtherCluster { .. }
             | Self::RequestTooLarge { .. }
-            | Self::NotSent { .. } => true,
+            | Self::NotSent { .. }
+            | Self::Busy { .. } => true,
         }
     }
 }

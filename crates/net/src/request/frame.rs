@@ -3,7 +3,7 @@
 //! | bytes | meaning |
 //! |---|---|
 //! | 0..4 | size of the payload behind the header, in bytes |
-//! | 4..8 | kind: `FLrq` request, `FLan` reply, `FLno` refusal, whose payload is a text |
+//! | 4..8 | kind: `FLrq` request, `FLan` reply; `FLno` refusal and `FLbu` busy, with a text |
 //!
 //! Integers are little-endian.
 
@@ -24,6 +24,8 @@ pub(crate) enum Kind {
     Answer,
     /// Reason why the server closes the connection.
     Refusal,
+    /// The same, and no request without a reply was or will be executed.
+    Busy,
 }
 
 impl Kind {
@@ -32,11 +34,12 @@ impl Kind {
             Self::Request => *b"FLrq",
             Self::Answer => *b"FLan",
             Self::Refusal => *b"FLno",
+            Self::Busy => *b"FLbu",
         }
     }
 
     fn of_tag(tag: [u8; 4]) -> Option<Self> {
-        let kinds = [Self::Request, Self::Answer, Self::Refusal];
+        let kinds = [Self::Request, Self::Answer, Self::Refusal, Self::Busy];
         kinds.into_iter().find(|kind| kind.tag() == tag)
     }
 }
@@ -88,8 +91,9 @@ mod tests {
     /// Promise: headers have these bytes, so that programs of one version understand each other.
     #[test]
     fn headers_are_golden() {
-        let cases: [(Kind, usize, &[u8; 8]); 3] = [
+        let cases: [(Kind, usize, &[u8; 8]); 4] = [
             (Kind::Request, 0, b"\0\0\0\0FLrq"),
+            (Kind::Busy, 1, b"\x01\0\0\0FLbu"),
             (Kind::Answer, 0x0001_0203, b"\x03\x02\x01\0FLan"),
             (Kind::Refusal, FRAME_SIZE_BYTES_MAX, b"\0\0\0\x10FLno"),
         ];

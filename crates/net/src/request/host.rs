@@ -1,7 +1,7 @@
 //! Server side of one connection: a greeting, and then requests, one after the other.
 
 use std::io;
-use std::net::{SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -10,15 +10,19 @@ use crate::secret::Secret;
 use crate::warnings::Warnings;
 
 use crate::request::admit::{Admission, Rejection, delay_refusal, drain};
+use crate::request::budget::{MemoryBudget, MemoryRefusal};
 use crate::request::channel::Channel;
 use crate::request::cluster::{Membership, name_of};
 use crate::request::connection_table::ConnectionSlot;
 use crate::request::frame::{FRAME_SIZE_BYTES_MAX, Kind};
-use crate::request::inbox::{Inbox, Limits, RETAINED_SIZE_BYTES_MAX, Received};
+use crate::request::inbox::{Inbox, Limits, ReceiveError, Received};
 use crate::request::outbox::send;
 use crate::request::server::{Caller, Service};
 use crate::request::socket::prepare;
 use crate::tls::TlsServer;
+
+/// Largest reply in bytes that is not counted, and whose memory is used again.
+const SMALL_REPLY_SIZE_BYTES_MAX: usize = 64 << 10;
 
 /// Settings and state that all connections of a server share.
 #[derive(Debug)]
@@ -30,6 +34,8 @@ pub(crate) struct ServerContext {
     pub(crate) request_size_bytes_max: usize,
     /// Longest time for a frame that has begun, in either direction.
     pub(crate) frame_time: Duration,
+    /// Memory for requests and replies.
+    pub(crate) budget: Arc<MemoryBudget>,
     /// Limiter of warnings about failed greetings.
     pub(crate) warnings: Mutex<Warnings>,
     /// Limit of wrong proofs per address.
@@ -136,6 +142,7 @@ impl ServerContext {
         caller: &Caller,
         service: &dyn Service,
     ) -> Result<(), String> {
+        let peer = caller.peer;
         let limits = Limits {
             size_bytes_max: self.request_size_bytes_max,
             time: self.frame_time,
@@ -144,18 +151,30 @@ impl ServerContext {
         in_time
             .and_then(|()| channel.set_write_time(limits.time))
             .map_err(|error| error.to_string())?;
-        let mut inbox = Inbox::new();
+        // Half of it, so that the refusal arrives before a client with the same limit gives up.
+        let memory_time = limits.time / 2;
+        let client = peer.ip().to_canonical();
+        let mut inbox = Inbox::limited(&self.budget, client, memory_time);
         let mut reply = Vec::new();
         loop {
             let reason = match inbox.receive(channel, limits) {
                 Ok(Received::Frame(Kind::Request)) => {
+                    // A large request has waited before it was read.
+                    if !inbox.is_large() && service.may_wait(inbox.payload()) {
+                        let size_bytes = inbox.payload().len();
+                        let waited =
+                            self.budget
+                                .wait_within_limits(client, size_bytes, memory_time);
+                        if let Err(refusal) = waited {
+                            return Err(self.refuse(channel, peer, &refusal));
+                        }
+                    }
                     reply.clear();
                     service.answer(caller, inbox.payload(), &mut reply);
+                    inbox.release_frame();
                     let size_bytes = reply.len();
                     if size_bytes <= FRAME_SIZE_BYTES_MAX {
-                        let sent = send(channel, Kind::Answer, &reply, limits.time);
-                        sent.map_err(|error| error.to_string())?;
-                        reply = with_limited_capacity(reply);
+                        self.send_reply(channel, client, &mut reply)?;
                         continue;
                     }
                     format!(
@@ -165,6 +184,9 @@ impl ServerContext {
                 Ok(Received::Frame(_)) => "the peer sent a frame that is not a request".to_owned(),
                 Ok(Received::Quiet) => continue,
                 Ok(Received::End) => return Ok(()),
+                Err(ReceiveError::Refused(refusal)) => {
+                    return Err(self.refuse(channel, peer, &refusal));
+                }
                 Err(error) => error.text(),
             };
             // An error means that the client has disconnected, which does not matter.
@@ -172,13 +194,32 @@ impl ServerContext {
             return Err(reason);
         }
     }
-}
 
-/// Returns a reply's buffer for reuse, unless it is too large.
-fn with_limited_capacity(reply: Vec<u8>) -> Vec<u8> {
-    if reply.capacity() > RETAINED_SIZE_BYTES_MAX {
-        Vec::new()
-    } else {
-        reply
+    /// Sends the reason why a request gets no memory, and returns it.
+    fn refuse(&self, channel: &mut Channel, peer: SocketAddr, refusal: &MemoryRefusal) -> String {
+        let reason = refusal.to_string();
+        if *refusal != MemoryRefusal::Stopping && self.warns(peer) {
+            tracing::warn!(%peer, "connection closed: {reason}");
+        }
+        // An error means that the client has disconnected, which does not matter.
+        let _ = send(channel, Kind::Busy, reason.as_bytes(), self.frame_time);
+        reason
+    }
+
+    /// Sends a reply, whose memory counts as used until then, and is freed if it is large.
+    fn send_reply(
+        &self,
+        channel: &mut Channel,
+        client: IpAddr,
+        reply: &mut Vec<u8>,
+    ) -> Result<(), String> {
+        let size_bytes = reply.len();
+        let is_large = size_bytes > SMALL_REPLY_SIZE_BYTES_MAX;
+        let _counted = is_large.then(|| self.budget.count_reply(client, size_bytes));
+        let sent = send(channel, Kind::Answer, reply, self.frame_time);
+        if reply.capacity() > SMALL_REPLY_SIZE_BYTES_MAX {
+            *reply = Vec::new();
+        }
+        sent.map_err(|error| error.to_string())
     }
 }

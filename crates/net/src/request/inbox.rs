@@ -1,8 +1,11 @@
 //! Frames from a socket: small ones are borrowed from a buffer, large ones have their own memory.
 
 use std::io::{self, Read};
+use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
+use crate::request::budget::{MemoryBudget, MemoryRefusal, Reservation};
 use crate::request::frame::{HEADER_SIZE_BYTES, Header, Kind};
 use crate::request::socket::{FrameTimeLimit, is_timeout};
 
@@ -10,8 +13,9 @@ use crate::request::socket::{FrameTimeLimit, is_timeout};
 const WINDOW_SIZE_BYTES: usize = 64 << 10;
 /// Bytes of a large frame that are allocated at a time, when the previous ones are filled.
 const STEP_SIZE_BYTES: usize = 1 << 20;
-/// Memory of a frame that is larger than this is freed when it has been read.
-pub(crate) const RETAINED_SIZE_BYTES_MAX: usize = 1 << 20;
+/// Memory of a client's frame that is larger than this is freed when it has been read. A server
+/// frees that of every large frame, because its connections are many.
+const RETAINED_SIZE_BYTES_MAX: usize = 1 << 20;
 
 /// Limits for a peer's frames.
 #[derive(Clone, Copy, Debug)]
@@ -44,6 +48,8 @@ pub(crate) enum ReceiveError {
     Malformed(String),
     /// Memory for a frame of this many bytes cannot be allocated.
     Memory(usize),
+    /// The memory for frames is in use; nothing of this frame was stored.
+    Refused(MemoryRefusal),
     /// The connection failed.
     Gone(io::Error),
 }
@@ -56,9 +62,19 @@ impl ReceiveError {
             Self::TooSlow => "timed out in the middle of a frame".to_owned(),
             Self::Malformed(what) => format!("the peer sent {what}"),
             Self::Memory(size_bytes) => format!("cannot allocate {size_bytes} bytes for a frame"),
+            Self::Refused(refusal) => refusal.to_string(),
             Self::Gone(error) => error.to_string(),
         }
     }
+}
+
+/// What large frames are reserved from.
+#[derive(Debug)]
+struct FrameMemory {
+    budget: Arc<MemoryBudget>,
+    client: IpAddr,
+    /// Longest wait for memory.
+    time: Duration,
 }
 
 /// Location of the last received frame.
@@ -78,6 +94,9 @@ pub(crate) struct Inbox {
     /// Payload of a large borrowed frame, or of an earlier one; not cleared before the next one.
     large: Vec<u8>,
     lent: BorrowedFrame,
+    memory: Option<FrameMemory>,
+    /// Reservation of `large`, if its frame is borrowed and memory is limited.
+    reservation: Option<Reservation>,
 }
 
 impl Inbox {
@@ -88,7 +107,27 @@ impl Inbox {
             end: 0,
             large: Vec::new(),
             lent: BorrowedFrame::Nothing,
+            memory: None,
+            reservation: None,
         }
+    }
+
+    /// Creates an inbox that reserves the memory of large frames, for which it waits up to `time`.
+    pub(crate) fn limited(budget: &Arc<MemoryBudget>, client: IpAddr, time: Duration) -> Self {
+        let memory = FrameMemory {
+            budget: Arc::clone(budget),
+            client,
+            time,
+        };
+        Self {
+            memory: Some(memory),
+            ..Self::new()
+        }
+    }
+
+    /// Returns whether the last received frame has its own memory.
+    pub(crate) fn is_large(&self) -> bool {
+        matches!(self.lent, BorrowedFrame::Large { .. })
     }
 
     /// Returns the payload of the last received frame.
@@ -112,10 +151,13 @@ impl Inbox {
     pub(crate) fn release_frame(&mut self) {
         match self.lent {
             BorrowedFrame::Window { end } => self.start = end,
-            BorrowedFrame::Large { .. } if self.large.capacity() > RETAINED_SIZE_BYTES_MAX => {
-                self.large = Vec::new();
+            BorrowedFrame::Large { .. } => {
+                if self.memory.is_some() || self.large.capacity() > RETAINED_SIZE_BYTES_MAX {
+                    self.large = Vec::new();
+                }
+                self.reservation = None;
             }
-            BorrowedFrame::Nothing | BorrowedFrame::Large { .. } => {}
+            BorrowedFrame::Nothing => {}
         }
         self.lent = BorrowedFrame::Nothing;
         if self.start == self.end {
@@ -141,7 +183,7 @@ impl Inbox {
                     .map_err(ReceiveError::Malformed)?;
                 wanted_bytes += header.size_bytes;
                 if wanted_bytes > WINDOW_SIZE_BYTES {
-                    return self.receive_large(from, header, time_limit);
+                    return self.receive_large(from, header, limits.time);
                 }
                 if unread.len() >= wanted_bytes {
                     let end = self.start + wanted_bytes;
@@ -170,15 +212,21 @@ impl Inbox {
 
     /// Receives the rest of a frame that does not fit the buffer, and no byte of the next one. The
     /// address space is reserved at once and filled as bytes arrive, so that an announced size
-    /// alone uses no memory.
+    /// alone uses no memory. With limited memory, it counts as used nevertheless. The wait for it
+    /// is not part of the frame's time, since nothing is read meanwhile.
     #[cold]
     fn receive_large(
         &mut self,
         from: &mut impl Read,
         header: Header,
-        mut time_limit: FrameTimeLimit,
+        time: Duration,
     ) -> Result<Received, ReceiveError> {
         let size_bytes = header.size_bytes;
+        if let Some(memory) = &self.memory {
+            let reserved = (memory.budget).reserve(memory.client, size_bytes, memory.time);
+            self.reservation = Some(reserved.map_err(ReceiveError::Refused)?);
+        }
+        let mut time_limit = FrameTimeLimit::new(time);
         let more_bytes = size_bytes.saturating_sub(self.large.len());
         let reserved = self.large.try_reserve_exact(more_bytes);
         reserved.map_err(|_| ReceiveError::Memory(size_bytes))?;

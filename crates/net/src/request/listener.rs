@@ -36,6 +36,12 @@ pub struct ListenOptions {
     /// Largest size of a request in bytes, up to
     /// [`FRAME_SIZE_BYTES_MAX`](crate::request::FRAME_SIZE_BYTES_MAX).
     pub request_size_bytes_max: usize,
+    /// Largest sum of the sizes of requests and replies above 64 KiB that are in memory at the same
+    /// time, in bytes; at least two of the largest requests. One client (IP address) gets at most
+    /// half of it. A request that would exceed it waits unread; after half of `frame_time_max` its
+    /// connection is closed with the reason. Replies can exceed the limit; then their client's next
+    /// requests wait.
+    pub request_memory_bytes_max: usize,
     /// Longest time for a frame that has begun, plus a second per MiB of it. Idle connections have
     /// no limit.
     pub frame_time_max: Duration,
@@ -43,7 +49,7 @@ pub struct ListenOptions {
 
 impl ListenOptions {
     /// Returns options for this address, with 1024 connections, requests of up to 65 MiB, which fit
-    /// a value of 64 MiB, and 10 s for a frame.
+    /// a value of 64 MiB, 512 MiB for all requests, and 10 s for a frame.
     pub fn at(address: SocketAddr) -> Self {
         Self {
             address,
@@ -52,6 +58,7 @@ impl ListenOptions {
             membership: Membership::default(),
             connection_count_max: 1024,
             request_size_bytes_max: 65 << 20,
+            request_memory_bytes_max: 512 << 20,
             frame_time_max: Duration::from_secs(10),
         }
     }

@@ -15,10 +15,12 @@
 //! | `listener` | [`Listener`]: an address, a secret, limits |
 //! | `server` | [`Server`]: accepts connections, and stops |
 //! | `connection_table` | number of connections, and which one is replaced |
+//! | `budget` | memory of a server's requests and replies |
 //! | `host` | server side of one connection |
 //! | `connection` | [`Connection`]: client side |
 
 mod admit;
+mod budget;
 mod channel;
 mod cluster;
 mod connection;

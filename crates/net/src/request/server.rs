@@ -11,6 +11,7 @@ use crate::secret::{KeyId, LocalSecret, Rights, Scope};
 use crate::warnings::Warnings;
 
 use crate::request::admit::refuse;
+use crate::request::budget::{MemoryBudget, MemoryLimits};
 use crate::request::channel::Channel;
 use crate::request::connection_table::ConnectionTable;
 use crate::request::error::NetError;
@@ -50,11 +51,22 @@ pub trait Service: Send + Sync {
     /// Requests of one connection are answered one after the other, in order; those of different
     /// connections concurrently. Dropping the server waits for handlers that are running.
     fn answer(&self, caller: &Caller, request: &[u8], reply: &mut Vec<u8>);
+
+    /// Returns whether this request may wait while unread replies to its client exceed the limits
+    /// of memory. False for requests without which a cluster does not work.
+    fn may_wait(&self, request: &[u8]) -> bool {
+        let _ = request;
+        true
+    }
 }
 
 impl<S: Service + ?Sized> Service for Arc<S> {
     fn answer(&self, caller: &Caller, request: &[u8], reply: &mut Vec<u8>) {
         (**self).answer(caller, request, reply);
+    }
+
+    fn may_wait(&self, request: &[u8]) -> bool {
+        (**self).may_wait(request)
     }
 }
 
@@ -64,6 +76,7 @@ impl<S: Service + ?Sized> Service for Arc<S> {
 pub struct Server {
     address: SocketAddr,
     connection_table: Arc<ConnectionTable>,
+    budget: Arc<MemoryBudget>,
     /// The listening socket, as a type that can be shut down.
     listening_socket: TcpStream,
     acceptor: Option<JoinHandle<()>>,
@@ -78,12 +91,18 @@ impl Server {
         let listening_socket = listener.socket.try_clone().map_err(failed)?;
         let connection_table =
             Arc::new(ConnectionTable::new(listener.options.connection_count_max));
+        let limits = MemoryLimits::of_total(
+            listener.options.request_memory_bytes_max,
+            listener.options.request_size_bytes_max,
+        );
+        let budget = Arc::new(MemoryBudget::new(limits));
         let context = ServerContext {
             secret: listener.secret,
             tls: listener.options.tls,
             membership: listener.options.membership,
             request_size_bytes_max: listener.options.request_size_bytes_max,
             frame_time: listener.options.frame_time_max,
+            budget: Arc::clone(&budget),
             warnings: Mutex::new(Warnings::new("rejected connections")),
             penalties: Mutex::default(),
         };
@@ -98,6 +117,7 @@ impl Server {
         Ok(Self {
             address,
             connection_table,
+            budget,
             listening_socket: TcpStream::from(OwnedFd::from(listening_socket)),
             acceptor: Some(acceptor),
             _local_secret: listener.local_secret,
@@ -109,10 +129,20 @@ impl Server {
         self.address
     }
 
+    /// Returns the largest sum of the sizes of large requests and replies that was in memory so
+    /// far, in bytes ([`ListenOptions::request_memory_bytes_max`]).
+    ///
+    /// [`ListenOptions::request_memory_bytes_max`]:
+    ///     crate::request::ListenOptions::request_memory_bytes_max
+    pub fn request_memory_bytes_peak(&self) -> usize {
+        self.budget.used_bytes_peak()
+    }
+
     /// Closes the listening socket, and shuts down all connections, so that clients do not get
     /// replies to running requests. Does not wait for threads; the drop does.
     pub fn stop(&self) {
         self.connection_table.stop();
+        self.budget.stop();
         // Wakes the accepting thread. Fails if it was done before.
         let _ = self.listening_socket.shutdown(Shutdown::Both);
     }

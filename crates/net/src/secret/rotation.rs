@@ -38,7 +38,7 @@ impl Secret {
         let accepted = [Some(&keys.current), previous.map(|(key, _)| key)];
         let accepted = accepted.into_iter().flatten();
         accepted
-            .map(|key| Self::new(key.rights, key.bytes))
+            .map(|key| Self::limited(key.rights, key.scope.clone(), key.bytes))
             .collect()
     }
 

@@ -1,7 +1,7 @@
 //! Greetings: which clients are admitted, and the errors of others.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -12,18 +12,9 @@ use farleaf_net::request::{
 use farleaf_net::secret::{Rights, Scope, Secret, Side, local_secret_path};
 
 use crate::parties::{
-    Mirror, challenge, check, connect, connect_options, dial, greet_by_hand, has_ended, hear,
+    Mirror, challenge, check, connect, connect_options, dial, dial_from, greeted, has_ended, hear,
     hello, impostor, listen_options, message, mirror, other_secret, proof, refusal, secret, serve,
 };
-
-/// Connects to a server from an address of this host.
-fn socket_from(own: SocketAddr, server: SocketAddr) -> TcpStream {
-    use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
-    let made = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
-    bind(&made, &own).expect("an address of loopback");
-    connect(&made, &server).expect("it listens");
-    TcpStream::from(made)
-}
 
 fn refused(address: &str, options: &ConnectOptions) -> NetError {
     let error = Connection::connect(address, options).expect_err("not let in");
@@ -75,7 +66,7 @@ fn derived_keys_have_their_rights() {
             ..connect_options()
         };
         let connection = Connection::connect(&server.address().to_string(), &options);
-        let mut connection = connection.expect("let in");
+        let mut connection = connection.expect(said);
         let told = String::from_utf8(connection.call(b"").expect("answered").to_vec());
         assert_eq!(told.expect("a text"), format!("{said}{}", key.key_id()));
         let mut options = listen_options();
@@ -234,10 +225,9 @@ fn guesses_are_limited_per_address() {
     };
     let start = Instant::now();
     let mut guesses: Vec<_> = (0..100).map(guess).collect();
-    let other = SocketAddr::from(([127, 0, 0, 2], 0));
-    let socket = socket_from(other, server.address());
+    let socket = dial_from([127, 0, 0, 2], &server);
     let welcomed = Instant::now();
-    greet_by_hand(socket);
+    greeted(socket);
     assert!(welcomed.elapsed() < Duration::from_millis(100));
     let texts: Vec<_> = guesses.iter_mut().map(|it| refusal(&hear(it))).collect();
     let seconds = start.elapsed().as_secs_f64();

@@ -10,13 +10,13 @@ use farleaf_net::tls::{CertificateFiles, TlsClient, TlsServer};
 use crate::parties::{Mirror, check, connect_options, dial, listen_options, mirror, serve};
 
 /// An authority with a certificate, in a directory of its own.
-struct Certificates {
+pub(crate) struct Certificates {
     files: AuthorityFiles,
     _scratch: tempfile::TempDir,
 }
 
 impl Certificates {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let scratch = tempfile::tempdir().expect("a scratch directory");
         let files = create(scratch.path(), &["server.example".to_owned()]).expect("created");
         Self {
@@ -25,7 +25,7 @@ impl Certificates {
         }
     }
 
-    fn own(&self) -> CertificateFiles<'_> {
+    pub(crate) fn own(&self) -> CertificateFiles<'_> {
         CertificateFiles {
             certificate: &self.files.certificate,
             key: &self.files.key,
@@ -40,7 +40,7 @@ impl Certificates {
         serve(&options, Mirror)
     }
 
-    fn client(&self, own: Option<CertificateFiles<'_>>) -> ConnectOptions {
+    pub(crate) fn client(&self, own: Option<CertificateFiles<'_>>) -> ConnectOptions {
         let tls = TlsClient::from_files(&self.files.authority, own);
         ConnectOptions {
             tls: Some(tls.expect("an authority")),
@@ -114,9 +114,15 @@ fn clients_can_be_required_to_have_certificates() {
     let (own, other) = (Certificates::new(), Certificates::new());
     let server = own.serve(Some(&own.files.authority));
     let error = refused(&server, &own.client(None));
-    assert!(error.contains("it may require a certificate"), "{error}");
+    assert!(
+        error.contains("requires a certificate of its clients"),
+        "{error}"
+    );
     let error = refused(&server, &own.client(Some(other.own())));
-    assert!(error.contains("it may require a certificate"), "{error}");
+    assert!(
+        error.contains("rejected this program's certificate"),
+        "{error}"
+    );
     let options = own.client(Some(own.own()));
     let connected = Connection::connect(&server.address().to_string(), &options);
     check(&mut connected.expect("let in"));
@@ -152,5 +158,5 @@ fn a_wrong_secret_is_refused_over_tls() {
     };
     let error = Connection::connect(&server.address().to_string(), &options);
     let error = error.expect_err("not let in");
-    assert!(matches!(error, NetError::Refused { .. }), "{error}");
+    assert!(matches!(error, NetError::WrongSecret { .. }), "{error}");
 }

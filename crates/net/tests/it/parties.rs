@@ -111,13 +111,25 @@ pub(crate) fn dial(server: &Server) -> TcpStream {
     socket
 }
 
-/// Returns a hand-written client that has been admitted.
-pub(crate) fn greeted_client(server: &Server) -> TcpStream {
-    greet_by_hand(dial(server))
+/// Connects from another address of this host.
+pub(crate) fn dial_from(from: [u8; 4], server: &Server) -> TcpStream {
+    use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+    let socket = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
+    bind(&socket, &SocketAddr::from((from, 0))).expect("an address of loopback");
+    connect(&socket, &server.address()).expect("it listens");
+    let socket = TcpStream::from(socket);
+    let time = Some(Duration::from_secs(20));
+    socket.set_read_timeout(time).expect("a socket");
+    socket
 }
 
-/// Runs a client's greeting on a socket.
-pub(crate) fn greet_by_hand(mut socket: TcpStream) -> TcpStream {
+/// Returns a hand-written client that has been admitted.
+pub(crate) fn greeted_client(server: &Server) -> TcpStream {
+    greeted(dial(server))
+}
+
+/// Greets over a new connection.
+pub(crate) fn greeted(mut socket: TcpStream) -> TcpStream {
     let hello = hello();
     socket.write_all(&hello).expect("connected");
     let challenge = hear(&mut socket);

@@ -137,6 +137,11 @@ impl<C: Coordinator> Service for CoordinatorService<C> {
     fn answer(&self, caller: &Caller, request: &[u8], reply: &mut Vec<u8>) {
         self.answer_coordinator(caller, request, reply);
     }
+
+    /// Returns false: leases depend on these requests.
+    fn may_wait(&self, _: &[u8]) -> bool {
+        false
+    }
 }
 
 #[cfg(test)]
