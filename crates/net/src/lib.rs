@@ -47,6 +47,7 @@
 
 #[cfg(feature = "authority")]
 pub mod authority;
+mod certificates;
 pub mod permit;
 pub mod request;
 pub mod runtime;
