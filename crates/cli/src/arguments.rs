@@ -1,18 +1,17 @@
 //! Options that several commands share.
 
 use std::env::VarError;
-use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::Once;
+use std::sync::{Mutex, PoisonError};
 use std::{fmt, fs};
 
 use anyhow::{Context, anyhow};
 use clap::Args;
-use farleaf::{CertificateFiles, Rights, Secret, TlsClient, TlsServer, VerbsOptions};
+use farleaf::{Rights, Secret, VerbsOptions};
 
-use crate::failure::BadArgument;
 use crate::output::OutputFormat;
+use crate::tls_options::TlsArguments;
 
 /// The commit that this program is built from, or "unknown".
 pub(crate) const COMMIT: &str = env!("FARLEAF_COMMIT");
@@ -65,39 +64,8 @@ pub(crate) struct PoolArguments {
     )]
     pub(crate) secret_file: Option<PathBuf>,
 
-    /// File with the CA certificates (PEM) that servers' certificates must lead to. Turns the
-    /// encryption of connections to them on
-    #[arg(
-        long,
-        global = true,
-        display_order = 900,
-        value_name = "FILE",
-        env = "FARLEAF_TLS_CA"
-    )]
-    pub(crate) tls_ca: Option<PathBuf>,
-
-    /// File with this process's certificate chain (PEM). Turns the encryption of a server on;
-    /// clients need one only for servers with --tls-verify-clients
-    #[arg(
-        long,
-        global = true,
-        display_order = 900,
-        value_name = "FILE",
-        env = "FARLEAF_TLS_CERT",
-        requires = "tls_key"
-    )]
-    pub(crate) tls_cert: Option<PathBuf>,
-
-    /// File with the private key of the certificate (PEM)
-    #[arg(
-        long,
-        global = true,
-        display_order = 900,
-        value_name = "FILE",
-        env = "FARLEAF_TLS_KEY",
-        requires = "tls_cert"
-    )]
-    pub(crate) tls_key: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) tls: TlsArguments,
 
     /// Rights to ask for: `read`, `write` or `admin` [default: all that the secret grants]
     #[arg(long, global = true, display_order = 900)]
@@ -178,41 +146,6 @@ impl From<&RdmaArguments> for VerbsOptions {
     }
 }
 
-/// How a server that listens on the network protects its connections.
-#[derive(Clone, Copy, Debug, Args)]
-pub(crate) struct ListenSecurity {
-    /// Accept only clients with a certificate that leads to --tls-ca
-    #[arg(long)]
-    pub(crate) tls_verify_clients: bool,
-
-    /// Listen on an address that other hosts can reach without encryption
-    #[arg(long)]
-    pub(crate) insecure: bool,
-}
-
-impl ListenSecurity {
-    /// Rejects an address that other hosts can reach if connections are not encrypted, unless that
-    /// is allowed explicitly.
-    pub(crate) fn check(self, address: SocketAddr, is_encrypted: bool) -> anyhow::Result<()> {
-        if is_encrypted || address.ip().is_loopback() {
-            return Ok(());
-        }
-        if !self.insecure {
-            let message = format!(
-                "--listen: other hosts can reach {address}, and without TLS all keys and values \
-                 cross the network unencrypted; set --tls-cert and --tls-key (`farleaf tls init \
-                 DIR` creates certificates for tests), or --insecure"
-            );
-            return Err(BadArgument(message).into());
-        }
-        tracing::warn!(
-            %address,
-            "keys and values cross the network unencrypted (--insecure)"
-        );
-        Ok(())
-    }
-}
-
 /// Environment variable with the secret itself. It is never an argument, because other users can
 /// read the arguments of a process.
 const SECRET_VARIABLE: &str = "FARLEAF_SECRET";
@@ -221,45 +154,6 @@ impl PoolArguments {
     /// Returns the addresses of the named pools, in order.
     pub(crate) fn addresses(&self) -> Vec<&str> {
         self.pool.split(',').collect()
-    }
-
-    /// Returns the files of this process's certificate, if they are given.
-    fn certificate(&self) -> Option<CertificateFiles<'_>> {
-        let files = self.tls_cert.as_deref().zip(self.tls_key.as_deref());
-        files.map(|(certificate, key)| CertificateFiles { certificate, key })
-    }
-
-    /// Returns the encryption of connections that this process opens, if `--tls-ca` is given.
-    pub(crate) fn tls_client(&self) -> anyhow::Result<Option<TlsClient>> {
-        let Some(authorities) = &self.tls_ca else {
-            return Ok(None);
-        };
-        Ok(Some(TlsClient::from_files(
-            authorities,
-            self.certificate(),
-        )?))
-    }
-
-    /// Returns the encryption of connections that this process accepts, if `--tls-cert` is given.
-    pub(crate) fn tls_server(
-        &self,
-        listening: ListenSecurity,
-    ) -> anyhow::Result<Option<TlsServer>> {
-        let verifies = listening.tls_verify_clients;
-        let Some(files) = self.certificate() else {
-            if verifies {
-                let message = "--tls-verify-clients needs encryption; set --tls-cert and --tls-key";
-                return Err(BadArgument(message.to_owned()).into());
-            }
-            return Ok(None);
-        };
-        if verifies && self.tls_ca.is_none() {
-            let message = "--tls-verify-clients needs the authorities that clients' certificates \
-                           must lead to; set --tls-ca";
-            return Err(BadArgument(message.to_owned()).into());
-        }
-        let authorities = self.tls_ca.as_deref().filter(|_| verifies);
-        Ok(Some(TlsServer::from_files(files, authorities)?))
     }
 
     /// Returns the secret from the file or the environment variable, if there is one.
@@ -287,17 +181,20 @@ pub(crate) fn secret_of(path: &Path) -> anyhow::Result<Secret> {
     Ok(secret)
 }
 
-/// Logs one warning if other users can read or change the secret's file.
-fn warn_of_others(path: &Path) {
-    static SAID: Once = Once::new();
+/// Logs one warning if other users can read or change a file with a secret or key.
+pub(crate) fn warn_of_others(path: &Path) {
+    static SAID: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
     let file = fs::metadata(path).ok().filter(fs::Metadata::is_file);
-    if file.is_some_and(|file| file.permissions().mode() & 0o066 != 0) {
-        SAID.call_once(|| {
-            tracing::warn!(
-                "other users of this host can read or change '{0}'; run `chmod 600 {0}`",
-                path.display()
-            );
-        });
+    if file.is_none_or(|file| file.permissions().mode() & 0o066 == 0) {
+        return;
+    }
+    let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
+    if !said.iter().any(|it| it == path) {
+        said.push(path.to_owned());
+        tracing::warn!(
+            "other users of this host can read or change '{0}'; run `chmod 600 {0}`",
+            path.display()
+        );
     }
 }
 

@@ -7,6 +7,7 @@
 //! | [`needless`] | rejection of options that a command would ignore |
 //! | [`pool_or_cluster`] | choice between pool and cluster, and rejection of the other's options |
 //! | [`cluster_options`] | options of persistent tables |
+//! | [`tls_options`] | options of TLS, by kind of command |
 //! | [`table_options`] | options and kind of a new table |
 //! | [`strings`] | byte strings in arguments and in output |
 //! | [`command`] | commands, one file each |
@@ -39,10 +40,12 @@ mod private_files;
 mod program;
 mod progress;
 mod records;
+mod reload;
 mod scratch;
 mod signals;
 mod strings;
 mod table_options;
+mod tls_options;
 mod watch;
 
 use std::process::ExitCode;

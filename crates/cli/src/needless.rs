@@ -6,6 +6,7 @@ use farleaf_bench::runner::FabricKind;
 
 use crate::command;
 use crate::table_options::POOL_TABLE_OPTIONS;
+use crate::tls_options::TlsOption;
 
 /// Rejects options that the command would ignore.
 ///
@@ -25,16 +26,24 @@ fn refuse_needless_tls(matches: &ArgMatches, has_no_peer: bool) -> Result<(), St
         of_serve.is_some_and(|serve| !serve.contains_id("listen") && !serve.contains_id("node"));
     let of_region = matches.subcommand_matches("region");
     let reads_files = of_region.is_some_and(|it| it.subcommand_name() != Some("serve"));
-    for name in ["tls_ca", "tls_cert", "tls_key"] {
-        let is_given = matches.value_source(name) == Some(ValueSource::CommandLine);
-        if is_given && (has_no_peer || is_local || reads_files) {
-            return Err(format!(
-                "--{} cannot be used here: this command uses no connection over the network",
-                name.replace('_', "-")
-            ));
-        }
+    let mut given = TlsOption::ALL
+        .into_iter()
+        .filter(|it| it.is_on_command_line(matches));
+    if let Some(option) = given.next()
+        && (has_no_peer || is_local || reads_files)
+    {
+        return Err(format!(
+            "{} cannot be used here: this command uses no connection over the network",
+            option.name()
+        ));
     }
-    Ok(())
+    let of_listening = of_serve.filter(|_| is_local);
+    let needless = of_listening.and_then(|it| first_given(it, &["tls_verify_clients", "insecure"]));
+    needless.map_or(Ok(()), |option| {
+        Err(format!(
+            "--{option} cannot be used without --listen: it is for connections over the network"
+        ))
+    })
 }
 
 /// Rejects a pool address for `serve`, `bench`, `sim` and `figures`, which create their own pools.

@@ -157,6 +157,7 @@ pub(crate) fn read() -> Arguments {
         // The cluster of the environment variable is meant for other commands.
         arguments.pool.cluster = None;
     }
+    arguments.pool.tls.note_sources(&matches);
     let name = matches.subcommand_name().unwrap_or_default();
     name.clone_into(&mut arguments.command_name);
     arguments

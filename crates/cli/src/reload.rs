@@ -10,12 +10,35 @@ use std::thread;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, anyhow};
+use clap::Args;
 use farleaf::Secret;
 
-use crate::arguments::secret_of;
+use crate::arguments::{PoolArguments, secret_of};
 
 /// Time between two looks at the files.
 const TICK: Duration = Duration::from_secs(1);
+
+/// How a server reloads secrets and certificates.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct ReloadArguments {
+    /// Seconds for which the previous secret remains valid after its file has changed. A server
+    /// reads files with secrets and certificates again when they change, and on SIGUSR1
+    #[arg(long, default_value_t = 600, value_name = "SECONDS")]
+    #[arg(value_parser = clap::value_parser!(u32).range(0..=31_536_000))]
+    #[arg(allow_negative_numbers = true)]
+    secret_overlap: u32,
+}
+
+impl ReloadArguments {
+    /// Returns a reloader of the secret that all commands take, if it is in use.
+    pub(crate) fn reloader(self, pool: &PoolArguments, secret: Option<&Secret>) -> Reloader {
+        let mut reloader = Reloader::new(Duration::from_secs(self.secret_overlap.into()));
+        if let (Some(path), Some(secret)) = (&pool.secret_file, secret) {
+            reloader.add_secret("the secret", path, secret);
+        }
+        reloader
+    }
+}
 
 /// What distinguishes two contents of a file.
 type Stamp = Option<(u64, u64, SystemTime)>;
@@ -63,7 +86,10 @@ impl Source {
     }
 
     fn names(&self) -> String {
-        let names = self.paths.iter().map(|path| format!("'{}'", path.display()));
+        let names = self
+            .paths
+            .iter()
+            .map(|path| format!("'{}'", path.display()));
         names.collect::<Vec<_>>().join(", ")
     }
 }
@@ -111,13 +137,18 @@ impl Reloader {
         });
     }
 
-    /// Adds files, and what reads them and replaces what the server uses.
+    /// Adds files, and what reads them and replaces what the server uses. Files that are no files,
+    /// such as pipes, were read once and are left out.
     pub(crate) fn add(
         &mut self,
         what: &'static str,
         paths: Vec<PathBuf>,
         apply: impl Fn() -> anyhow::Result<bool> + Send + 'static,
     ) {
+        let is_file = |path: &PathBuf| std::fs::metadata(path).is_ok_and(|it| it.is_file());
+        if paths.is_empty() || !paths.iter().all(is_file) {
+            return;
+        }
         let read = stamps(&paths);
         self.sources.push(Source {
             what,
@@ -211,7 +242,10 @@ mod tests {
         assert!(!apply().expect("readable"), "it is the same");
         for (text, said) in [
             ("short", "16"),
-            (&secret.derived_text(farleaf::Rights::Read).expect("admin"), "'read'"),
+            (
+                &secret.derived_text(farleaf::Rights::Read).expect("admin"),
+                "'read'",
+            ),
         ] {
             write(text);
             let error = format!("{:#}", apply().expect_err("not valid"));

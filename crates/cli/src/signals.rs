@@ -1,10 +1,13 @@
-//! Signal handling of servers: signals that stop a server, and signals that it ignores.
+//! Signal handling of servers: signals that stop a server, that make it read its secrets and
+//! certificates again, and that it ignores.
 
 use std::{fs, thread};
 
 use anyhow::Context;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
+
+use crate::reload::ReloadSignal;
 
 /// Action that a signal requests from a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,7 +16,7 @@ enum SignalAction {
     Stop,
     /// End the process now.
     EndAtOnce,
-    /// Reload, which servers do not support.
+    /// Read secrets and certificates again.
     Reload,
     Nothing,
 }
@@ -65,13 +68,14 @@ fn ignores(status: &str, signal: i32) -> bool {
 }
 
 /// Stops the server at the first signal that requests it, and ends the process at the second SIGINT
-/// or SIGTERM.
+/// or SIGTERM. SIGUSR1 reads secrets and certificates again.
 ///
 /// # Errors
 /// No thread can be started.
 pub(crate) fn stop_on(
     mut signals: Signals,
     stop: impl Fn() + Send + 'static,
+    reload: ReloadSignal,
 ) -> anyhow::Result<()> {
     let mut history = SignalHistory::default();
     thread::Builder::new()
@@ -90,9 +94,7 @@ pub(crate) fn stop_on(
                         // The process ends here even if this fails.
                         let _ = signal_hook::low_level::emulate_default_handler(signal);
                     }
-                    SignalAction::Reload => {
-                        tracing::info!(signal, "ignoring SIGUSR1: reloading is not implemented");
-                    }
+                    SignalAction::Reload => reload.send(),
                     SignalAction::Nothing => {}
                 }
             }

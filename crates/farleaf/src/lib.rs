@@ -82,7 +82,9 @@ pub use farleaf_index::xstore::ModelCache;
 pub use farleaf_index::xstore::layer::UnknownModelCache;
 pub use farleaf_key as key;
 pub use farleaf_net::secret::{Rights, Secret, SecretError};
-pub use farleaf_net::tls::{CertificateFiles, TlsClient, TlsError, TlsServer};
+pub use farleaf_net::tls::{
+    CertificateFiles, TlsAuthorities, TlsClient, TlsError, TlsIdentity, TlsServer,
+};
 
 /// Smallest metadata budget of a session, in bytes.
 pub const METADATA_BUDGET_BYTES_MIN: u64 = farleaf_index::partial::Budget::BYTES_MIN;

@@ -22,7 +22,9 @@
 //!
 //! An address is `tcp:HOST:PORT`, a region server that serves its coordinator to others, or
 //! `etcd:HOST:PORT[,HOST:PORT...]`, the members of an etcd cluster. The latter needs this crate's
-//! feature `etcd`, which is off by default because building it takes `protoc`.
+//! feature `etcd`, which is off by default because building it takes `protoc`. Connections to etcd
+//! have neither TLS nor a password: [`ClientOptions::tls`] and [`ClientOptions::secret`] are only
+//! for region servers then.
 
 use farleaf_cluster::coordinator::served::RemoteCoordinator;
 use farleaf_cluster::coordinator::{CoordinatorAddress, CoordinatorAddressError, CoordinatorError};

@@ -50,6 +50,7 @@
 
 #[cfg(feature = "authority")]
 pub mod authority;
+mod certificates;
 pub mod greeting;
 pub mod permit;
 pub mod request;

@@ -3,16 +3,16 @@
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::pki_types::ServerName;
 use rustls::server::WebPkiClientVerifier;
-use rustls::{
-    AlertDescription, ClientConfig, ClientConnection, Connection, RootCertStore, ServerConfig,
-};
-use thiserror::Error;
+use rustls::sign::SingleCertAndKey;
+use rustls::{AlertDescription, ClientConfig, ClientConnection, Connection, ServerConfig};
+
+use crate::certificates::provider;
+pub use crate::certificates::{CertificateFiles, FileFault, TlsAuthorities, TlsError, TlsIdentity};
 
 /// Maximum number of plain bytes that wait to be encrypted and sent.
 const BUFFER_SIZE_BYTES: usize = 256 << 10;
@@ -21,15 +21,6 @@ const BUFFER_SIZE_BYTES: usize = 256 << 10;
 pub const BINDING_SIZE_BYTES: usize = 32;
 /// Label of bindings (RFC 5705).
 const BINDING_LABEL: &[u8] = b"EXPORTER-farleaf greeting";
-
-/// PEM files of a certificate, with the chain to its authority, and its private key.
-#[derive(Clone, Copy, Debug)]
-pub struct CertificateFiles<'p> {
-    /// Path of the certificate chain.
-    pub certificate: &'p Path,
-    /// Path of the key.
-    pub key: &'p Path,
-}
 
 /// Certificate and key of a process that listens, and which clients it accepts. Clones share one
 /// value, which can be [replaced](Self::replace) while it is in use.
@@ -45,71 +36,37 @@ pub struct TlsClient {
     name: Option<Arc<str>>,
 }
 
-/// Reason why files cannot be used for TLS.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum TlsError {
-    /// A file cannot be read, or does not contain what is needed.
-    #[error("cannot read {what} from '{}': {why}", path.display())]
-    File {
-        /// Kind of content that was expected.
-        what: &'static str,
-        /// Path of the file.
-        path: PathBuf,
-        /// Description of the error.
-        why: String,
-    },
-    /// Certificate and key do not match, or their kind is not supported.
-    #[error("cannot use the certificate in '{}': {source}", path.display())]
-    Unusable {
-        /// Path of the file.
-        path: PathBuf,
-        /// Error of the TLS library.
-        source: rustls::Error,
-    },
-}
-
-fn certificates(what: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let refused = |why: String| TlsError::File {
-        what,
-        path: path.to_owned(),
-        why,
-    };
-    let read = CertificateDer::pem_file_iter(path).map_err(|error| refused(error.to_string()))?;
-    let all: Result<Vec<_>, _> = read.collect();
-    let all = all.map_err(|error| refused(error.to_string()))?;
-    if all.is_empty() {
-        return Err(refused("the file contains no certificate".to_owned()));
-    }
-    Ok(all)
-}
-
-impl CertificateFiles<'_> {
-    fn read(self) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), TlsError> {
-        let chain = certificates("a certificate", self.certificate)?;
-        let key = PrivateKeyDer::from_pem_file(self.key).map_err(|error| TlsError::File {
-            what: "a private key",
-            path: self.key.to_owned(),
-            why: error.to_string(),
-        })?;
-        Ok((chain, key))
-    }
-}
-
-fn authorities(path: &Path) -> Result<RootCertStore, TlsError> {
-    let mut roots = RootCertStore::empty();
-    for certificate in certificates("a CA certificate", path)? {
-        roots
-            .add(certificate)
-            .map_err(|source| TlsError::Unusable {
-                path: path.to_owned(),
-                source,
-            })?;
-    }
-    Ok(roots)
-}
-
 impl TlsServer {
+    /// Returns a server with this certificate. With `client_authorities`, a client must have a
+    /// certificate that leads to one of them.
+    ///
+    /// # Errors
+    /// The authorities cannot be used to check certificates.
+    pub fn new(
+        own: &TlsIdentity,
+        client_authorities: Option<&TlsAuthorities>,
+    ) -> Result<Self, TlsError> {
+        let builder = ServerConfig::builder_with_provider(provider());
+        let builder = builder
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .map_err(TlsError::Library)?;
+        let builder = match client_authorities {
+            None => builder.with_no_client_auth(),
+            Some(authorities) => {
+                let roots = Arc::clone(&authorities.roots);
+                let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider());
+                let verifier = verifier.build().map_err(|error| TlsError::Unusable {
+                    path: authorities.path.clone(),
+                    why: error.to_string(),
+                })?;
+                builder.with_client_cert_verifier(verifier)
+            }
+        };
+        let resolver = SingleCertAndKey::from(Arc::clone(&own.0));
+        let config = builder.with_cert_resolver(Arc::new(resolver));
+        Ok(Self(Arc::new(RwLock::new(Arc::new(config)))))
+    }
+
     /// Reads PEM files. With `client_authorities`, a client must have a certificate that leads to
     /// one of the authorities in that file.
     ///
@@ -119,31 +76,9 @@ impl TlsServer {
         files: CertificateFiles<'_>,
         client_authorities: Option<&Path>,
     ) -> Result<Self, TlsError> {
-        let (chain, key) = files.read()?;
-        let unusable = |source| TlsError::Unusable {
-            path: files.certificate.to_owned(),
-            source,
-        };
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let builder = ServerConfig::builder_with_provider(Arc::clone(&provider));
-        let builder = builder
-            .with_protocol_versions(&[&rustls::version::TLS13])
-            .map_err(unusable)?;
-        let builder = match client_authorities {
-            None => builder.with_no_client_auth(),
-            Some(path) => {
-                let roots = Arc::new(authorities(path)?);
-                let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider).build();
-                let verifier = verifier.map_err(|error| TlsError::File {
-                    what: "CA certificates of clients",
-                    path: path.to_owned(),
-                    why: error.to_string(),
-                })?;
-                builder.with_client_cert_verifier(verifier)
-            }
-        };
-        let config = builder.with_single_cert(chain, key).map_err(unusable)?;
-        Ok(Self(Arc::new(RwLock::new(Arc::new(config)))))
+        let own = TlsIdentity::from_files(files)?;
+        let authorities = client_authorities.map(TlsAuthorities::from_file);
+        Self::new(&own, authorities.transpose()?.as_ref())
     }
 
     /// Replaces the certificate, and which clients are accepted, for new connections.
@@ -153,38 +88,42 @@ impl TlsServer {
 }
 
 impl TlsClient {
-    /// Reads a PEM file of authorities' certificates, and the client's own certificate, if servers
+    /// Returns a client that trusts these authorities, with its own certificate, if servers
     /// require one.
     ///
     /// # Errors
-    /// A file cannot be read, or contains no usable certificate or key.
-    pub fn from_files(
-        authorities_path: &Path,
-        own: Option<CertificateFiles<'_>>,
-    ) -> Result<Self, TlsError> {
-        let unusable = |path: &Path, source| TlsError::Unusable {
-            path: path.to_owned(),
-            source,
-        };
-        let roots = authorities(authorities_path)?;
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let builder = ClientConfig::builder_with_provider(provider);
+    /// The TLS library rejects the configuration.
+    pub fn new(authorities: &TlsAuthorities, own: Option<&TlsIdentity>) -> Result<Self, TlsError> {
+        let builder = ClientConfig::builder_with_provider(provider());
         let builder = builder
             .with_protocol_versions(&[&rustls::version::TLS13])
-            .map_err(|source| unusable(authorities_path, source))?;
-        let builder = builder.with_root_certificates(roots);
+            .map_err(TlsError::Library)?;
+        let builder = builder.with_root_certificates(Arc::clone(&authorities.roots));
         let config = match own {
             None => builder.with_no_client_auth(),
-            Some(files) => {
-                let (chain, key) = files.read()?;
-                let config = builder.with_client_auth_cert(chain, key);
-                config.map_err(|source| unusable(files.certificate, source))?
+            Some(own) => {
+                let resolver = SingleCertAndKey::from(Arc::clone(&own.0));
+                builder.with_client_cert_resolver(Arc::new(resolver))
             }
         };
         Ok(Self {
             config: Arc::new(RwLock::new(Arc::new(config))),
             name: None,
         })
+    }
+
+    /// Reads a PEM file of authorities' certificates, and the client's own certificate, if servers
+    /// require one.
+    ///
+    /// # Errors
+    /// A file cannot be read, or contains no usable certificate or key.
+    pub fn from_files(
+        authorities: &Path,
+        own: Option<CertificateFiles<'_>>,
+    ) -> Result<Self, TlsError> {
+        let authorities = TlsAuthorities::from_file(authorities)?;
+        let own = own.map(TlsIdentity::from_files).transpose()?;
+        Self::new(&authorities, own.as_ref())
     }
 
     /// Replaces the authorities and the own certificate for new connections.

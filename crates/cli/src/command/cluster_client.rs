@@ -1,5 +1,6 @@
 //! Opens clusters and their tables for commands.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use farleaf::persistent::{
@@ -8,17 +9,49 @@ use farleaf::persistent::{
 use farleaf_cluster::ClusterError;
 use farleaf_cluster::coordinator::{Bound, Coordinator as _, CoordinatorAddress};
 use farleaf_cluster::view::View;
+use farleaf_net::tls::host_of;
 
 use super::connection::with_other_tables;
 use super::coordinator_retry::{PATIENCE_DEFAULT_S, RetryingCoordinator, ask_with_retries};
 use super::string_table::StringTable;
 use crate::arguments::PoolArguments;
 use crate::failure::BadArgument;
+use crate::tls_options::TlsArguments;
 
 /// Parses the coordinator's address; `option` names its source in error messages.
-pub(super) fn parse_address(option: &str, text: &str) -> Result<CoordinatorAddress, BadArgument> {
+///
+/// # Errors
+/// The address is invalid, or options on the command line ask for encryption, which connections to
+/// etcd on other hosts do not have.
+pub(super) fn parse_address(
+    option: &str,
+    text: &str,
+    tls: &TlsArguments,
+) -> Result<CoordinatorAddress, BadArgument> {
     let parsed = text.parse::<CoordinatorAddress>();
-    parsed.map_err(|error| BadArgument(format!("{option}: {error}")))
+    let address = parsed.map_err(|error| BadArgument(format!("{option}: {error}")))?;
+    match tls.first_on_command_line() {
+        Some(given) if is_etcd_elsewhere(&address) => Err(BadArgument(format!(
+            "{} cannot be used with {address}: connections to etcd are not encrypted; run a TLS \
+             proxy for etcd on this host, and use its address, such as etcd:127.0.0.1:2379",
+            given.name()
+        ))),
+        _ => Ok(address),
+    }
+}
+
+/// Returns whether requests to the coordinator cross the network unencrypted, whatever the options
+/// of TLS.
+pub(super) fn is_etcd_elsewhere(address: &CoordinatorAddress) -> bool {
+    let CoordinatorAddress::Etcd(members) = address else {
+        return false;
+    };
+    let is_local = |member: &String| {
+        let host = host_of(member);
+        let address = host.parse::<IpAddr>();
+        host == "localhost" || address.is_ok_and(|it| it.is_loopback())
+    };
+    !members.iter().all(is_local)
 }
 
 /// Explains to the user why a coordinator cannot be opened.
@@ -34,7 +67,7 @@ pub(super) fn not_opened(option: &str, error: OpenError) -> anyhow::Error {
 fn client_options(pool: &PoolArguments) -> anyhow::Result<ClientOptions> {
     Ok(ClientOptions {
         secret: pool.secret()?,
-        tls: pool.tls_client()?,
+        tls: pool.tls.client()?,
         ..ClientOptions::default()
     })
 }
@@ -71,7 +104,7 @@ fn open(
     first: Duration,
     later: Duration,
 ) -> anyhow::Result<Opened> {
-    let of = parse_address(OPTION, address)?;
+    let of = parse_address(OPTION, address, &pool.tls)?;
     let options = client_options(pool)?;
     let is_away = |error: &_| matches!(error, OpenError::Unreachable { .. });
     let opened = ask_with_retries(address, first, is_away, || open_coordinator(&of, &options));
@@ -136,5 +169,22 @@ pub(super) fn explain(error: ClientError, address: &str) -> anyhow::Error {
              correct the address"
         ),
         other => other.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Promise: only etcd on this host counts as reached without a network, by each kind of name.
+    #[test]
+    fn etcd_on_other_hosts_is_recognized() {
+        let is_elsewhere = |text: &str| is_etcd_elsewhere(&text.parse().expect(text));
+        assert!(!is_elsewhere(
+            "etcd:127.0.0.1:2379,[::1]:2379,localhost:2379"
+        ));
+        assert!(is_elsewhere("etcd:127.0.0.1:2379,10.0.0.5:2379"));
+        assert!(is_elsewhere("etcd:etcd.example:2379"));
+        assert!(!is_elsewhere("tcp:10.0.0.5:7480"));
     }
 }

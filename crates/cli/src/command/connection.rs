@@ -1,7 +1,7 @@
 //! Opens pools and tables for commands.
 
 use farleaf::{
-    ConnectOptions, ControlError, Error, ErrorKind, OperationKind, PartitionedPool, Pool,
+    ConnectOptions, ControlError, Error, ErrorKind, OperationKind, PartitionedPool, Pool, TlsClient,
 };
 
 use super::cluster_client::open_cluster;
@@ -83,11 +83,19 @@ fn check_address(pool: &PoolArguments, address: &str) -> anyhow::Result<()> {
 }
 
 /// Returns the options for connections to nodes on the network.
-pub(super) fn connect_options(pool: &PoolArguments) -> anyhow::Result<ConnectOptions> {
+fn connect_options(pool: &PoolArguments) -> anyhow::Result<ConnectOptions> {
+    connect_options_with(pool, pool.tls.client()?)
+}
+
+/// Returns the options for connections with this encryption to nodes on the network.
+pub(super) fn connect_options_with(
+    pool: &PoolArguments,
+    tls: Option<TlsClient>,
+) -> anyhow::Result<ConnectOptions> {
     Ok(ConnectOptions {
         secret: pool.secret()?,
         rights: pool.rights,
-        tls: pool.tls_client()?,
+        tls,
         verbs: (&pool.rdma).into(),
         ..ConnectOptions::default()
     })

@@ -16,16 +16,18 @@ use farleaf_lsm::follow::IndexKind;
 use farleaf_lsm::memtable::Memtable;
 use farleaf_server::{PreparedServer, RegionServer, ServerError, ServerOptions, ServerTls};
 
-use super::cluster_client::parse_address;
+use super::cluster_client::{is_etcd_elsewhere, parse_address};
 use super::region_compare::{self, CompareArguments};
 use super::region_coordinator::{
     CoordinatorReply, Elsewhere, OPTION, Own, check_init, no_cluster, refuse_empty,
 };
 use super::serve::{allow_descriptors, parse_listen};
-use crate::arguments::{ListenSecurity, PoolArguments, secret_of};
+use crate::arguments::{PoolArguments, secret_of};
 use crate::failure::{BadArgument, Ending};
 use crate::output::print;
+use crate::reload::{ReloadArguments, Reloader};
 use crate::signals;
+use crate::tls_options::ListenSecurity;
 use farleaf_bench::quantity::{parse_seconds, parse_size, size};
 
 /// Arguments of `farleaf region`.
@@ -69,13 +71,16 @@ struct ServeArguments {
 
     /// Address to listen on: IP:PORT, or PORT on the loopback interface; port 0 picks a free port.
     /// An address that other hosts can reach requires a secret (`--secret-file` or
-    /// `FARLEAF_SECRET`)
+    /// `FARLEAF_SECRET`), and a certificate (`--tls-cert`) or `--insecure`
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7480")]
     #[arg(value_parser = parse_listen, allow_negative_numbers = true)]
     listen: SocketAddr,
 
     #[command(flatten)]
     security: ListenSecurity,
+
+    #[command(flatten)]
+    reload: ReloadArguments,
 
     /// Address under which others reach this server, HOST:PORT [default: the listening address]
     #[arg(long, value_name = "ADDRESS", value_parser = parse_advertised)]
@@ -246,15 +251,23 @@ pub(crate) fn run(pool: &PoolArguments, arguments: &RegionArguments) -> anyhow::
 /// `--init` creates a cluster.
 fn serve(pool: &PoolArguments, arguments: &ServeArguments) -> anyhow::Result<Ending> {
     let directory = arguments.data.display();
-    let address = arguments.coordinator_address()?;
+    let address = arguments.coordinator_address(pool)?;
     check_init(arguments.init, &address)?;
     let options = arguments.options(pool, &address)?;
+    if is_etcd_elsewhere(&address) {
+        tracing::warn!(
+            coordinator = %address,
+            "requests to etcd cross the network unencrypted and without a password"
+        );
+    }
     let signals = signals::take()?;
     let (stop, stopped) = mpsc::channel();
-    signals::stop_on(signals, move || {
+    let stop = move || {
         // If the receiver is gone, the server is stopping already.
         let _ = stop.send(());
-    })?;
+    };
+    let reload = arguments.reloader(pool, &options).start()?;
+    signals::stop_on(signals, stop, reload)?;
     let Some((server, coordinator)) = arguments.start(&address, &options, &stopped)? else {
         tracing::info!("stopped");
         return Ok(Ending::Done);
@@ -336,9 +349,9 @@ fn wait_end(
 
 impl ServeArguments {
     /// Returns the address of the coordinator.
-    fn coordinator_address(&self) -> anyhow::Result<CoordinatorAddress> {
+    fn coordinator_address(&self, pool: &PoolArguments) -> anyhow::Result<CoordinatorAddress> {
         match &self.coordinator {
-            Some(text) => Ok(parse_address(OPTION, text)?),
+            Some(text) => Ok(parse_address(OPTION, text, &pool.tls)?),
             None => Ok(CoordinatorAddress::Directory(self.data.join("coordinator"))),
         }
     }
@@ -363,10 +376,12 @@ impl ServeArguments {
         options.secret = pool.secret()?;
         let server_secret = self.server_secret_file.as_deref().map(secret_of);
         options.server_secret = server_secret.transpose()?;
-        options.tls = self.tls(pool)?;
+        let tls = pool.tls.member("a region server", self.security, false)?;
+        options.tls = tls.map(|(own, others)| ServerTls { own, others });
         // Without a secret, the listener refuses the address.
         if options.secret.is_some() {
-            self.security.check(self.listen, options.tls.is_some())?;
+            self.security
+                .check(self.listen, options.tls.is_some(), false)?;
         }
         options.connection_count_max = self.connections as usize;
         options.request_memory_bytes_max = self.request_memory_max as usize;
@@ -387,25 +402,18 @@ impl ServeArguments {
         Ok(options)
     }
 
-    /// Returns the encryption of the server's connections.
-    fn tls(&self, pool: &PoolArguments) -> anyhow::Result<Option<ServerTls>> {
-        let own = pool.tls_server(self.security)?;
-        match (own, pool.tls_client()?) {
-            (None, None) => Ok(None),
-            (Some(own), Some(others)) => Ok(Some(ServerTls { own, others })),
-            (Some(_), None) => Err(BadArgument(
-                "--tls-cert: a region server connects to others, too; set --tls-ca to the \
-                 authorities of their certificates"
-                    .to_owned(),
-            )
-            .into()),
-            (None, Some(_)) => Err(BadArgument(
-                "--tls-ca: a region server with encryption needs a certificate, too; set \
-                 --tls-cert and --tls-key"
-                    .to_owned(),
-            )
-            .into()),
+    /// Returns what reloads the server's files.
+    fn reloader(&self, pool: &PoolArguments, options: &ServerOptions) -> Reloader {
+        let mut reloader = self.reload.reloader(pool, options.secret.as_ref());
+        if let (Some(path), Some(secret)) = (&self.server_secret_file, &options.server_secret) {
+            reloader.add_secret("the servers' secret", path, secret);
         }
+        if let Some(tls) = &options.tls {
+            let both = (&tls.own, &tls.others);
+            pool.tls
+                .reload_member(&mut reloader, both, self.security, false);
+        }
+        reloader
     }
 
     /// Starts the server. Returns `None` if it was stopped before its coordinator was available.

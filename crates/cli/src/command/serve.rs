@@ -5,16 +5,18 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::{ArgGroup, Args};
-use farleaf::{PageKind, Pool, Rights, Secret, call_options, retrain_policy};
+use farleaf::{PageKind, Pool, Rights, Secret, TlsServer, call_options, retrain_policy};
 use farleaf_node::{
     NodeError, NodeOptions, RetrainPolicy, ShmNode, TcpListenError, TcpListenOptions,
 };
 
-use crate::arguments::{ListenSecurity, PoolArguments};
+use crate::arguments::PoolArguments;
 use crate::command::serve_node;
 use crate::failure::{BadArgument, Ending};
 use crate::output::print;
+use crate::reload::{ReloadArguments, Reloader};
 use crate::signals;
+use crate::tls_options::ListenSecurity;
 use farleaf_bench::quantity::{parse_size, size};
 
 const HUGE_PAGE_SIZE_BYTES: u64 = 2 << 20;
@@ -62,8 +64,8 @@ pub(crate) struct ServeArguments {
     train_threads: u32,
 
     /// Listen for clients on the network, too: IP:PORT, or PORT on the loopback interface. An
-    /// address that other hosts can reach requires a secret (`--secret-file` or `FARLEAF_SECRET`).
-    /// On loopback, the server creates a secret for this user's programs if none is given
+    /// address that other hosts can reach requires a secret (`--secret-file` or `FARLEAF_SECRET`),
+    /// and a certificate (`--tls-cert`) or `--insecure`. On loopback, the server creates a secret for this user's programs if none is given
     #[arg(long, value_name = "ADDRESS", value_parser = parse_listen)]
     #[arg(allow_negative_numbers = true)]
     listen: Option<SocketAddr>,
@@ -119,7 +121,10 @@ pub(crate) struct ServeArguments {
     nic_threads: Option<u32>,
 
     #[command(flatten)]
-    security: ListenSecurity,
+    pub(super) security: ListenSecurity,
+
+    #[command(flatten)]
+    pub(super) reload: ReloadArguments,
 }
 
 /// Parses IP:PORT, or PORT on the loopback interface.
@@ -139,13 +144,9 @@ pub(crate) fn run(pool: &PoolArguments, arguments: &ServeArguments) -> anyhow::R
     if let Some(number) = arguments.node {
         return serve_node::run(pool, arguments, number.into());
     }
+    // Files are read before the signal handlers are installed: they may be pipes without a writer.
+    let listening = arguments.listening(pool)?;
     refuse_if_served(&arguments.name)?;
-    // Read before the signal handlers are installed: the secret's file may be a pipe without a
-    // writer.
-    let secret = match arguments.listen {
-        Some(_) => pool.secret()?,
-        None => None,
-    };
     // Installed before the node starts, so that no signal is missed.
     let signals = signals::take()?;
     let options = arguments.node_options()?;
@@ -156,10 +157,11 @@ pub(crate) fn run(pool: &PoolArguments, arguments: &ServeArguments) -> anyhow::R
         ShmNode::start(name, size_bytes, options)
     };
     let mut node = node.map_err(|error| refused(&arguments.name, error))?;
-    let network = listen(pool, secret, arguments, &mut node)?;
+    let reloader = arguments.reloader(pool, listening.as_ref());
+    let network = listening.map(|it| listen(&it, &mut node)).transpose()?;
     warn_of_ordinary_pages(node.page_kind(), node.size_bytes());
     let stop = node.stop_signal();
-    signals::stop_on(signals, move || stop.stop())?;
+    signals::stop_on(signals, move || stop.stop(), reloader.start()?)?;
     let size = size(node.size_bytes());
     let kind = if arguments.verbs { "verbs" } else { "tcp" };
     let network_text = network.map(|at| format!("{kind}:{at}"));
@@ -214,12 +216,33 @@ impl ServeArguments {
         })
     }
 
+    /// Returns the options for listening on the network, if an address is given.
+    fn listening(&self, pool: &PoolArguments) -> anyhow::Result<Option<TcpListenOptions>> {
+        let Some(address) = self.listen else {
+            return Ok(None);
+        };
+        let tls = pool.tls.server(self.security, self.verbs)?;
+        self.listen_at(address, pool.secret()?, tls).map(Some)
+    }
+
+    /// Returns what reloads the files of a node that listens on the network.
+    fn reloader(&self, pool: &PoolArguments, listening: Option<&TcpListenOptions>) -> Reloader {
+        let secret = listening.and_then(|it| it.secret.as_ref());
+        let mut reloader = self.reload.reloader(pool, secret);
+        if let Some(tls) = listening.and_then(|it| it.tls.as_ref()) {
+            let security = self.security;
+            pool.tls
+                .reload_server(&mut reloader, tls, security, self.verbs);
+        }
+        reloader
+    }
+
     /// Returns the options for listening on an address.
     pub(super) fn listen_at(
         &self,
-        pool: &PoolArguments,
         address: SocketAddr,
         secret: Option<Secret>,
+        tls: Option<TlsServer>,
     ) -> anyhow::Result<TcpListenOptions> {
         let mut options = TcpListenOptions::at(address);
         options.secret = secret;
@@ -229,10 +252,11 @@ impl ServeArguments {
             let reason = "a node needs the pool's secret itself, not a key derived from it";
             return Err(BadArgument(reason.to_owned()).into());
         }
-        options.tls = pool.tls_server(self.security)?;
+        options.tls = tls;
         // Without a secret, the listener refuses the address.
         if options.secret.is_some() {
-            self.security.check(address, options.tls.is_some())?;
+            self.security
+                .check(address, options.tls.is_some(), self.verbs)?;
         }
         options.connection_count_max = self.connections as usize;
         options.silence_max = Duration::from_secs(self.silence.into());
@@ -265,21 +289,9 @@ fn from_elsewhere(at: SocketAddr) -> String {
     }
 }
 
-/// Listens on the network, if an address is given.
-fn listen(
-    pool: &PoolArguments,
-    secret: Option<Secret>,
-    arguments: &ServeArguments,
-    node: &mut ShmNode,
-) -> anyhow::Result<Option<SocketAddr>> {
-    let Some(address) = arguments.listen else {
-        return Ok(None);
-    };
-    let options = arguments.listen_at(pool, address, secret)?;
-    let listened = node.listen(&options);
-    listened
-        .map(Some)
-        .map_err(|error| cannot_listen("--listen", error, &node.name().to_string()))
+fn listen(options: &TcpListenOptions, node: &mut ShmNode) -> anyhow::Result<SocketAddr> {
+    let listened = node.listen(options);
+    listened.map_err(|error| cannot_listen("--listen", error, &node.name().to_string()))
 }
 
 /// Returns the error for a node that cannot serve `what`.

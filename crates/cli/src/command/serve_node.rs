@@ -6,28 +6,30 @@ use std::sync::{Arc, Mutex, PoisonError};
 use farleaf::{ConnectOptions, VerbsOptions};
 use farleaf_node::{
     DataNode, DataNodeEnd, DataNodeOptions, ListenError, MainNodeOptions, NodeError, NodeId,
-    ShmNode, StopSignal,
+    ShmNode, StopSignal, TcpListenOptions,
 };
 
-use super::connection::connect_options;
+use super::connection::connect_options_with;
 use super::serve::{ServeArguments, cannot_listen, warn_of_ordinary_pages};
 use crate::arguments::{PoolArguments, secret_of};
 use crate::failure::{BadArgument, Ending};
 use crate::output::print;
 use crate::pool_file::{NodeEntry, PoolFile};
+use crate::reload::ReloadSignal;
 use crate::signals;
 use farleaf_bench::quantity::size;
 
 /// Arguments that every node of a pool starts with.
 struct Start<'a> {
-    pool: &'a PoolArguments,
     file: PoolFile,
     /// Position of the node in the file.
     number: usize,
     arguments: &'a ServeArguments,
     connect: ConnectOptions,
+    listen: TcpListenOptions,
     /// RDMA device of this host that serves the node's memory, if one does.
     verbs: Option<VerbsOptions>,
+    reload: ReloadSignal,
 }
 
 /// Serves until SIGINT or SIGTERM.
@@ -37,22 +39,43 @@ pub(super) fn run(
     number: usize,
 ) -> anyhow::Result<Ending> {
     let file = PoolFile::read(Path::new(&pool.pool))?;
-    let mut connect = connect_options(pool)?;
-    // The command line takes precedence. The file is read once, because it may be a pipe.
+    let entry = file.node(number)?.clone();
+    // Files are read once, before the signal handlers are installed: they may be pipes.
+    let tls = pool
+        .tls
+        .member("a node of a pool", arguments.security, arguments.verbs)?;
+    let (own_tls, tls) = tls.unzip();
+    let mut connect = connect_options_with(pool, tls)?;
+    // The command line takes precedence.
+    let mut own_secret = None;
     if let (None, Some(path)) = (&connect.secret, &file.secret_file) {
-        connect.secret = Some(secret_of(path)?);
+        let secret = secret_of(path)?;
+        connect.secret = Some(secret.clone());
+        own_secret = Some((path.clone(), secret));
     }
+    let mut reloader = arguments.reload.reloader(pool, connect.secret.as_ref());
+    if let Some((path, secret)) = own_secret {
+        reloader.add_secret("the pool's secret", &path, &secret);
+    }
+    if let (Some(own), Some(others)) = (&own_tls, &connect.tls) {
+        let both = (own, others);
+        let security = arguments.security;
+        pool.tls
+            .reload_member(&mut reloader, both, security, arguments.verbs);
+    }
+    let reload = reloader.start()?;
     connect.answer_time_max = file.lost_after;
+    let listen = arguments.listen_at(entry.listen, connect.secret.clone(), own_tls)?;
     let verbs = arguments.verbs.then(|| connect.verbs.clone());
     let start = Start {
-        pool,
         file,
         number,
         arguments,
         connect,
+        listen,
         verbs,
+        reload,
     };
-    let entry = start.file.node(number)?.clone();
     if number == 0 {
         start.serve_main_node(&entry)
     } else {
@@ -73,13 +96,11 @@ impl Start<'_> {
         let name = &self.file.name;
         let node = ShmNode::start_main_node(name, entry.size_bytes, own, options);
         let mut node = node.map_err(|error| self.refused(entry, error))?;
-        let secret = self.connect.secret.clone();
-        let listen = self.arguments.listen_at(self.pool, entry.listen, secret)?;
-        node.listen(&listen)
+        node.listen(&self.listen)
             .map_err(|error| self.refused(entry, error))?;
         warn_of_ordinary_pages(node.page_kind(), node.size_bytes());
         let stop = node.stop_signal();
-        signals::stop_on(signals, move || stop.stop())?;
+        signals::stop_on(signals, move || stop.stop(), self.reload.clone())?;
         self.say_ready(entry, node.size_bytes(), node.verbs());
         node.wait()?;
         tracing::info!(address = entry.address, "stopped");
@@ -91,7 +112,8 @@ impl Start<'_> {
         let signals = signals::take()?;
         let stopping: Arc<Mutex<Stopping>> = Arc::default();
         let stop_target = Arc::clone(&stopping);
-        signals::stop_on(signals, move || lock(&stop_target).stop())?;
+        let stop = move || lock(&stop_target).stop();
+        signals::stop_on(signals, stop, self.reload.clone())?;
         loop {
             let node = self.start_data_node(entry)?;
             lock(&stopping).watch(node.stop_signal());
@@ -111,11 +133,10 @@ impl Start<'_> {
     }
 
     fn start_data_node(&self, entry: &NodeEntry) -> anyhow::Result<DataNode> {
-        let secret = self.connect.secret.clone();
         let options = DataNodeOptions {
             name: format!("{}-{}", self.file.name, self.number),
             size_bytes: entry.size_bytes,
-            listen: self.arguments.listen_at(self.pool, entry.listen, secret)?,
+            listen: self.listen.clone(),
             address: entry.address.clone(),
             wanted: NodeId(u8::try_from(self.number).unwrap_or(0)),
             main_node_address: self.file.nodes[0].address.clone(),

@@ -19,7 +19,7 @@ impl EncryptedCluster {
         place.file("secret", "the secret of these tests");
         let created = place.farleaf(&["tls", "init", "tls"]).quietly();
         assert!(
-            created.starts_with("created certificates in tls"),
+            created.starts_with("created tls/cert.pem, for localhost"),
             "{created}"
         );
         let tls = [CERTIFICATE, AUTHORITY, options].concat();

@@ -12,6 +12,7 @@ use crate::node_inputs::NODES;
 use crate::partition_inputs::PARTITIONS;
 use crate::persistent_bench::PERSISTENT_BENCH;
 use crate::string_inputs::STRINGS;
+use crate::tls_inputs::TLS;
 
 /// Page of errors, whose rows are written by these tests.
 const DOCUMENT: &str = include_str!("../../../../docs/reference/errors.md");
@@ -23,7 +24,7 @@ fn the_document_has_every_command() {
         ARGUMENTS, BENCH, BUDGETS, TIMELINE, NETWORK, CLUSTERS, NODES, FIGURES, FILES, TABLES,
     ];
     let cases = cases.into_iter().chain(PARTITIONS).chain(STRINGS);
-    let cases = cases.chain([PERSISTENT_BENCH]);
+    let cases = cases.chain([PERSISTENT_BENCH, TLS]);
     for case in cases.flatten() {
         let row = start_of_row(case);
         assert!(

@@ -30,4 +30,5 @@ mod stops;
 mod string_inputs;
 mod strings;
 mod timeline;
+mod tls_inputs;
 mod version;

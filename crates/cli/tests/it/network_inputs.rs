@@ -23,7 +23,7 @@ pub(crate) const NETWORK: &[Case] = &[
         2,
         &["--tls-verify-clients needs encryption", "--tls-cert and --tls-key"],
     ),
-    case(&["serve", "--listen", "0", "--tls-key", "k.pem"], 2, &["--tls-cert <FILE>"]),
+    case(&["serve", "--listen", "0", "--tls-key", "k.pem"], 2, &["--tls-key: a private key needs", "--tls-cert"]),
     case(&["serve", "--tls-cert", "c.pem", "--tls-key", "k.pem"], 2, &["--tls-cert cannot be used here"]),
     case(&["tls", "init", "d", "--name", "no name"], 2, &["--name", "'no name'", "host name or an IP address"]),
     case(&["serve", "--listen", "nowhere"], 2, &["'nowhere'", "--listen", "10.0.0.5:7470", "loopback"]),

@@ -86,6 +86,9 @@ impl Place {
             "FARLEAF_LOG",
             "FARLEAF_SECRET",
             "FARLEAF_SECRET_FILE",
+            "FARLEAF_TLS_CA",
+            "FARLEAF_TLS_CERT",
+            "FARLEAF_TLS_KEY",
         ] {
             command.env_remove(variable);
         }
