@@ -24,6 +24,7 @@ mod pool_nodes;
 mod records;
 mod region_starts;
 mod replication;
+mod rotation;
 mod serving;
 mod sim_check;
 mod stops;
