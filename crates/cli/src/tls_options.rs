@@ -16,10 +16,6 @@ use crate::failure::BadArgument;
 /// Files of certificates.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = GLOBAL_OPTIONS)]
-#[expect(
-    clippy::struct_field_names,
-    reason = "they are the names of the options"
-)]
 pub(crate) struct TlsArguments {
     /// File with the CA certificates (PEM) that servers' certificates must lead to. Turns the
     /// encryption of connections to them on
