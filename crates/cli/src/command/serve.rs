@@ -65,7 +65,8 @@ pub(crate) struct ServeArguments {
 
     /// Listen for clients on the network, too: IP:PORT, or PORT on the loopback interface. An
     /// address that other hosts can reach requires a secret (`--secret-file` or `FARLEAF_SECRET`),
-    /// and a certificate (`--tls-cert`) or `--insecure`. On loopback, the server creates a secret for this user's programs if none is given
+    /// and a certificate (`--tls-cert`) or `--insecure`. On loopback, the server creates a
+    /// secret for this user's programs if none is given
     #[arg(long, value_name = "ADDRESS", value_parser = parse_listen)]
     #[arg(allow_negative_numbers = true)]
     listen: Option<SocketAddr>,
