@@ -133,6 +133,11 @@ impl Reloader {
                     "the file has a key for '{found}', and the server needs one for '{has}'"
                 ));
             }
+            if new.is_weak() && !secret.is_weak() {
+                return Err(anyhow!(
+                    "the file has a secret that could be guessed; use `farleaf secret new`"
+                ));
+            }
             Ok(secret.replace(&new, overlap))
         });
     }
@@ -234,7 +239,7 @@ mod tests {
         let scratch = tempfile::tempdir().expect("a scratch directory");
         let path = scratch.path().join("secret");
         let write = |text: &str| std::fs::write(&path, text).expect("written");
-        write("the first secret of a server");
+        write("The1stSecretOfAServer,Strong");
         let secret = secret_of(&path).expect("long enough");
         let mut reloader = Reloader::new(Duration::from_mins(1));
         reloader.add_secret("the secret", &path, &secret);
@@ -242,6 +247,7 @@ mod tests {
         assert!(!apply().expect("readable"), "it is the same");
         for (text, said) in [
             ("short", "16"),
+            ("a phrase that a person thought of", "guessed"),
             (
                 &secret.derived_text(farleaf::Rights::Read).expect("admin"),
                 "'read'",
@@ -252,7 +258,7 @@ mod tests {
             assert!(error.contains(said), "{error}");
             assert_eq!(secret.accepted().len(), 1);
         }
-        write("the second secret of a server");
+        write("The2ndSecretOfAServer,Strong");
         assert!(apply().expect("readable"), "it is new");
         assert_eq!(secret.accepted().len(), 2);
     }

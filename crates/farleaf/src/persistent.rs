@@ -32,8 +32,8 @@ use farleaf_net::request::ConnectOptions;
 use thiserror::Error;
 
 pub use farleaf_client::{
-    ClientError, ClientOptions, Cluster, Durability, Insertion, PersistentTable,
-    PersistentTableOptions, Record, Records, SharedCoordinator, Swap,
+    ClientError, ClientOptions, Cluster, Durability, Insertion, KEY_PREFIX_SIZE_BYTES_MAX,
+    PersistentTable, PersistentTableOptions, Record, Records, SharedCoordinator, Swap,
 };
 
 /// Reason why a cluster cannot be opened. Nothing was changed.

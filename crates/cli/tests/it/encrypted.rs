@@ -80,7 +80,7 @@ fn clients_need_certificates_where_required() {
     let run = |arguments: &[&str]| crew.farleaf(&with_certificate, arguments).quietly();
     run(&["table", "create", "t", "--replicas", "2"]);
     run(&["put", "k", "v", "-t", "t"]);
-    crew.refused(AUTHORITY, &["may require a certificate"]);
+    crew.refused(AUTHORITY, &["requires a certificate of its clients"]);
 }
 
 /// Promise: a client with TLS gets an error from a server without it.

@@ -9,6 +9,7 @@ mod cluster_waits;
 mod encrypted;
 mod errors_page;
 mod full_disk;
+mod limited_keys;
 mod lost_disks;
 mod manual;
 mod modes;

@@ -309,11 +309,18 @@ fn a_key_to_write_makes_no_tables() {
     admin(&["table", "create", "t"]);
 }
 
-/// Promise: with a secret, a node listens on every address of its host.
+/// Promise: with a generated secret, a node listens on every address of its host. A secret that
+/// could be guessed is refused there.
 #[test]
 fn a_node_with_a_secret_listens_everywhere() {
     let place = Place::new();
-    place.file("secret", "a secret that is long enough");
+    place.file("weak", "a secret that is long enough");
+    let everywhere = ["--listen", "0.0.0.0:0", "--insecure"];
+    let weak = ["serve", "--secret-file", "weak"];
+    let ran = place.farleaf(&[&weak[..], &everywhere].concat());
+    assert_refused(&ran, &["could be guessed", "farleaf secret new"]);
+    let secret = place.farleaf(&["secret", "new"]).quietly();
+    place.file("secret", secret);
     let arguments = [
         "--size",
         "8MiB",
@@ -367,7 +374,7 @@ fn a_pool_can_be_encrypted() {
     );
     assert_refused(
         &network.run(&["get", "5", "-t", "t"]),
-        &["cannot be reached"],
+        &["this server requires TLS"],
     );
     let half = network
         .place

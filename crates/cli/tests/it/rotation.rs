@@ -17,7 +17,7 @@ const TLS: &[&str] = &[
 const CLIENT_AUTHORITY: &[&str] = &["--tls-ca", "client-ca.pem"];
 const FIRST: &str = "the first secret of these tests";
 const SECOND: &str = "the second secret of these tests";
-const TIMEOUT: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Servers of one kind, and how to reach them.
 struct Rotated<'p> {
@@ -160,7 +160,7 @@ fn a_cluster_gets_a_new_secret_and_certificates() {
 #[test]
 fn a_pool_gets_a_new_secret_and_certificate() {
     let place = place();
-    let own = ["--size", "64M", "--listen", "0", "--secret-overlap", "8"];
+    let own = ["--size", "64MiB", "--listen", "0", "--secret-overlap", "8"];
     let secret = ["--secret-file", "secret"];
     // A node opens no connections, so it needs no authority.
     let server = place.serve(&[&own, &secret[..], &TLS[..4]].concat());

@@ -29,5 +29,6 @@ mod table;
 pub use cluster::{ClientOptions, Cluster, PersistentTableOptions};
 pub use error::ClientError;
 pub use farleaf_cluster::coordinator::SharedCoordinator;
+pub use protocol::scope::KEY_PREFIX_SIZE_BYTES_MAX;
 pub use scan::Records;
 pub use table::{Durability, Insertion, PersistentTable, Record, Swap};

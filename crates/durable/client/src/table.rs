@@ -6,9 +6,11 @@ use std::sync::Arc;
 use farleaf_base::limits::{KEY_SIZE_BYTES_MAX, VALUE_SIZE_BYTES_MAX};
 use farleaf_cluster::ids::{TableId, TableIncarnation};
 use farleaf_cluster::record::TableRecord;
+use farleaf_net::secret::Scope;
 
 use crate::cluster::{Cluster, KeyLocation};
 use crate::error::ClientError;
+use crate::protocol::scope::TableScope;
 use crate::protocol::{Condition, DeleteRange, Exchange};
 use crate::region_operations::{ExchangeResult, Get, Write};
 use crate::scan::Records;
@@ -113,6 +115,18 @@ impl PersistentTable {
     /// Returns the incarnation, which tells the table apart from others that have the same number.
     pub fn incarnation(&self) -> TableIncarnation {
         self.incarnation
+    }
+
+    /// Returns the scope of keys that are limited to this table, and to its keys that begin with
+    /// `prefix`, for [`Secret::limited_text`](farleaf_net::secret::Secret::limited_text); `None` if
+    /// the prefix is longer than [`KEY_PREFIX_SIZE_BYTES_MAX`](crate::KEY_PREFIX_SIZE_BYTES_MAX).
+    pub fn key_scope(&self, prefix: &[u8]) -> Option<Scope> {
+        let scope = TableScope {
+            table: self.id,
+            incarnation: self.incarnation,
+            prefix: prefix.to_vec(),
+        };
+        scope.encode()
     }
 
     /// Returns the same table with another durability of its writes. The default is

@@ -44,6 +44,16 @@ pub enum NetError {
         /// Error of the system.
         source: io::Error,
     },
+    /// Other hosts could connect, and the secret could be guessed.
+    #[error(
+        "{address} can be reached from other hosts, and the secret could be guessed: it is a \
+         phrase, repeats characters, or has fewer than 128 bits; use the text that `farleaf secret \
+         new` prints"
+    )]
+    WeakSecret {
+        /// Address to listen at.
+        address: SocketAddr,
+    },
     /// A listener was given a derived key as its secret.
     #[error(
         "the server at {address} needs the secret itself, and was given a derived key, which grants \
@@ -231,6 +241,7 @@ impl NetError {
             Self::NeedsSecret { .. }
             | Self::Bind { .. }
             | Self::LocalSecret { .. }
+            | Self::WeakSecret { .. }
             | Self::DerivedKey { .. }
             | Self::Start { .. }
             | Self::NoSecret { .. }

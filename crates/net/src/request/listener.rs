@@ -64,9 +64,12 @@ impl ListenOptions {
     }
 }
 
-/// Checks that a secret is the one from which all keys are derived.
+/// Checks that a secret is the one from which all keys are derived, and strong enough.
 fn require_secret(secret: &Secret, address: SocketAddr) -> Result<(), NetError> {
     match secret.rights() {
+        Rights::Admin if secret.is_weak() && !address.ip().is_loopback() => {
+            Err(NetError::WeakSecret { address })
+        }
         Rights::Admin => Ok(()),
         rights => Err(NetError::DerivedKey { address, rights }),
     }
@@ -86,7 +89,8 @@ impl Listener {
     /// Binds the socket and listens.
     ///
     /// # Errors
-    /// [`NetError::NeedsSecret`], [`DerivedKey`](NetError::DerivedKey),
+    /// [`NetError::NeedsSecret`], [`WeakSecret`](NetError::WeakSecret),
+    /// [`DerivedKey`](NetError::DerivedKey),
     /// [`Bind`](NetError::Bind), [`LocalSecret`](NetError::LocalSecret).
     pub fn bind(options: &ListenOptions) -> Result<Self, NetError> {
         let address = options.address;

@@ -19,10 +19,21 @@ impl Secret {
             current: Key {
                 rights,
                 scope,
+                is_weak: false,
                 bytes,
             },
             previous: None,
         })))
+    }
+
+    /// Returns the secret, marked as one that could be guessed.
+    pub(super) fn weak(self) -> Self {
+        self.0
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .current
+            .is_weak = true;
+        self
     }
 
     pub(super) fn current(&self) -> Key {

@@ -126,13 +126,18 @@ fn a_secret_is_left_on_loopback() {
     assert!(matches!(error, NetError::Connect { .. }), "{error}");
 }
 
-/// Promise: a listener that other hosts can reach needs a secret; one without gets an error.
+/// Promise: a listener that other hosts can reach needs a secret that cannot be guessed; one
+/// without gets an error.
 #[test]
 fn no_secret_is_told() {
     let everywhere = SocketAddr::from(([0, 0, 0, 0], 0));
     let error = Listener::bind(&ListenOptions::at(everywhere)).expect_err("no secret");
     assert!(matches!(error, NetError::NeedsSecret { .. }), "{error}");
     assert!(error.to_string().contains("farleaf secret new"), "{error}");
+    let mut weak = ListenOptions::at(everywhere);
+    weak.secret = Some(secret());
+    let error = Listener::bind(&weak).expect_err("a phrase");
+    assert!(matches!(error, NetError::WeakSecret { .. }), "{error}");
     let server = mirror();
     let without = ConnectOptions::default();
     let error = refused(&server.address().to_string(), &without);

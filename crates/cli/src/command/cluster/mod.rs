@@ -5,6 +5,7 @@
 //! | `mismatch` | backups that differed from their primary |
 //! | `identity` | directories of other clusters, and servers that reject the coordinator's records
 //! |
+//! | `key` | keys that are limited to a table |
 //! | `orders` | administrative commands: moves, splits, drains, giving up |
 //! | `cluster_status` | state of a cluster, and its problems |
 //! | `status` | that state as text and as JSON |
@@ -12,6 +13,7 @@
 
 mod cluster_status;
 mod identity;
+mod key;
 mod mismatch;
 mod orders;
 mod status;
@@ -21,6 +23,7 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use farleaf::Rights;
 use farleaf_cluster::ids::StartNonce;
 use farleaf_cluster::{admin, starts};
 
@@ -115,6 +118,20 @@ enum ClusterCommand {
         /// Number of the server to use again
         server: u64,
     },
+    /// Print a key that is limited to a table, derived from the secret in `--secret-file` or
+    /// `FARLEAF_SECRET`. A table that is dropped and created again needs a new key
+    Key {
+        /// Rights of the key: `read` or `write`
+        #[arg(value_name = "RIGHTS")]
+        wanted: Rights,
+        /// Name of the table
+        table: String,
+        /// Limit the key to keys that begin with this text
+        #[arg(long, value_name = "TEXT", allow_negative_numbers = true)]
+        key_prefix: Option<OsString>,
+        #[command(flatten)]
+        encoding: EncodingArguments,
+    },
     /// Continue a region without the named servers, when none of its members is left. Records that
     /// only they have are lost
     GiveUp {
@@ -186,6 +203,20 @@ pub(crate) fn run(pool: &PoolArguments, arguments: &ClusterArguments) -> anyhow:
             patience,
         } => orders::split(&opened, table, key, *encoding, *patience),
         ClusterCommand::Drain { server, wait } => orders::drain(&opened, *server, *wait),
+        ClusterCommand::Key {
+            wanted,
+            table,
+            key_prefix,
+            encoding,
+        } => {
+            let part = key::Part {
+                rights: *wanted,
+                table,
+                prefix: key_prefix.as_deref(),
+                encoding: *encoding,
+            };
+            key::run(pool, &opened, &part)
+        }
         ClusterCommand::Undrain { server } => orders::undrain(&opened, *server),
         ClusterCommand::GiveUp {
             table,

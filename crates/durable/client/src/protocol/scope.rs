@@ -15,7 +15,7 @@ use crate::protocol::request::{Body, Request};
 const PREFIX_START_BYTES: usize = 24;
 
 /// Size of the longest prefix in bytes.
-pub const PREFIX_SIZE_BYTES_MAX: usize = SCOPE_SIZE_BYTES_MAX - PREFIX_START_BYTES;
+pub const KEY_PREFIX_SIZE_BYTES_MAX: usize = SCOPE_SIZE_BYTES_MAX - PREFIX_START_BYTES;
 
 /// Table, and prefix of the keys in it, to which a key is limited.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub struct TableScope {
 }
 
 impl TableScope {
-    /// Encodes the scope; `None` if the prefix is longer than [`PREFIX_SIZE_BYTES_MAX`].
+    /// Encodes the scope; `None` if the prefix is longer than [`KEY_PREFIX_SIZE_BYTES_MAX`].
     pub fn encode(&self) -> Option<Scope> {
         let mut bytes = self.table.0.to_le_bytes().to_vec();
         bytes.extend(self.incarnation.0.to_le_bytes());
@@ -162,8 +162,12 @@ mod tests {
         let encoded = scope(b"user:").encode().expect("short");
         assert_eq!(encoded.bytes(), golden);
         assert_eq!(TableScope::decode(&encoded), Some(scope(b"user:")));
-        assert!(scope(&[1; PREFIX_SIZE_BYTES_MAX]).encode().is_some());
-        assert!(scope(&[1; PREFIX_SIZE_BYTES_MAX + 1]).encode().is_none());
+        assert!(scope(&[1; KEY_PREFIX_SIZE_BYTES_MAX]).encode().is_some());
+        assert!(
+            scope(&[1; KEY_PREFIX_SIZE_BYTES_MAX + 1])
+                .encode()
+                .is_none()
+        );
         let short = Scope::new(&golden[..23]).expect("short");
         assert_eq!(TableScope::decode(&short), None);
         assert!(!is_permitted(Rights::Admin, &short, Body::Get(vec![])));

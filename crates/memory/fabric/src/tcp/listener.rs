@@ -90,6 +90,16 @@ pub enum TcpListenError {
         /// Address to listen on.
         address: SocketAddr,
     },
+    /// Other hosts could connect, and the secret could be guessed.
+    #[error(
+        "{address} can be reached from other hosts, and the secret could be guessed: it is a \
+         phrase, repeats characters, or has fewer than 128 bits; use the text that `farleaf secret \
+         new` prints"
+    )]
+    WeakSecret {
+        /// Address to listen on.
+        address: SocketAddr,
+    },
     /// The system returned an error for the socket.
     #[error("cannot listen at {address}: {}", why_not_bound(source))]
     Socket {
@@ -138,6 +148,10 @@ impl TcpListener {
         let address = options.address;
         if options.secret.is_none() && !address.ip().is_loopback() {
             return Err(TcpListenError::NeedsSecret { address });
+        }
+        let is_weak = options.secret.as_ref().is_some_and(Secret::is_weak);
+        if is_weak && !address.ip().is_loopback() {
+            return Err(TcpListenError::WeakSecret { address });
         }
         let socket_error = |source| TcpListenError::Socket { address, source };
         let socket = Socket::bind(address).map_err(socket_error)?;
