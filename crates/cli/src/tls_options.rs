@@ -135,6 +135,17 @@ impl ListenSecurity {
     }
 }
 
+/// A server that also connects to others of its kind.
+#[derive(Clone, Debug)]
+pub(crate) struct Member {
+    /// Name of the kind, for error messages.
+    pub(crate) who: &'static str,
+    /// Host in the address under which others connect to it.
+    pub(crate) host: String,
+    pub(crate) security: ListenSecurity,
+    pub(crate) has_rdma: bool,
+}
+
 impl TlsArguments {
     /// Notes which options are on the command line, and not in a variable.
     pub(crate) fn note_sources(&mut self, matches: &ArgMatches) {
@@ -188,18 +199,17 @@ impl TlsArguments {
         Ok(Some(TlsServer::new(&own, authorities.as_ref())?))
     }
 
-    /// Returns the encryption of a server that also connects to others, if it has a certificate;
-    /// `who` names it.
-    pub(crate) fn member(
-        &self,
-        who: &str,
-        security: ListenSecurity,
-        has_rdma: bool,
-    ) -> anyhow::Result<Option<(TlsServer, TlsClient)>> {
-        self.check_security(security, has_rdma)?;
+    /// Returns the encryption of a server that also connects to others, if it has a certificate.
+    /// The others must accept the certificate, or else nothing would work and only their logs would
+    /// say why.
+    pub(crate) fn member(&self, member: &Member) -> anyhow::Result<Option<(TlsServer, TlsClient)>> {
+        let Member { who, security, .. } = member;
+        self.check_security(*security, member.has_rdma)?;
         match (self.identity()?, self.authorities()?) {
             (None, None) => Ok(None),
             (Some(own), Some(authorities)) => {
+                let are_clients_checked = security.tls_verify_clients;
+                own.check(&authorities, &member.host, are_clients_checked)?;
                 let of_clients = Some(&authorities).filter(|_| security.tls_verify_clients);
                 let server = TlsServer::new(&own, of_clients)?;
                 let client = TlsClient::new(&authorities, Some(&own))?;
@@ -242,12 +252,11 @@ impl TlsArguments {
         &self,
         reloader: &mut Reloader,
         (server, client): (&TlsServer, &TlsClient),
-        security: ListenSecurity,
-        has_rdma: bool,
+        member: Member,
     ) {
         let (files, server, client) = (self.clone(), server.clone(), client.clone());
         reloader.add(CERTIFICATES, self.files(), move || {
-            let new = files.member("a server", security, has_rdma)?;
+            let new = files.member(&member)?;
             let (new_server, new_client) = new.context("there is no certificate any more")?;
             server.replace(&new_server);
             client.replace(&new_client);

@@ -1,13 +1,18 @@
 //! PEM files of certificates and private keys. Each file is read once, because it may be a pipe.
 
+use std::fmt;
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::ServerCertVerifier;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::{self, PemObject};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
 use rustls::sign::CertifiedKey;
 use rustls::{InconsistentKeys, RootCertStore};
 use thiserror::Error;
@@ -89,6 +94,22 @@ pub enum TlsError {
         /// Description of the error.
         why: String,
     },
+    /// Peers with these authorities would not accept the own certificate.
+    #[error(
+        "no peer would accept the certificate as that of {role} '{host}' with the authorities in \
+         '{}': {why}; use a certificate of one of them for this name",
+        authorities.display()
+    )]
+    NotTrusted {
+        /// Role of this process.
+        role: &'static str,
+        /// Name or address of this process.
+        host: String,
+        /// Path of the authorities.
+        authorities: PathBuf,
+        /// Reason that the TLS library gives.
+        why: String,
+    },
     /// The TLS library rejects the configuration.
     #[error("cannot use TLS 1.3: {0}")]
     Library(rustls::Error),
@@ -163,6 +184,43 @@ impl TlsIdentity {
             }),
             Err(error) => Err(unusable(files.certificate, &error)),
         }
+    }
+
+    /// Checks that a peer which trusts `authorities` accepts this certificate: that of the server at
+    /// `host`, and if `is_also_client` that of a client, too.
+    ///
+    /// # Errors
+    /// [`TlsError::NotTrusted`].
+    pub fn check(
+        &self,
+        authorities: &TlsAuthorities,
+        host: &str,
+        is_also_client: bool,
+    ) -> Result<(), TlsError> {
+        let not_trusted = |role: &'static str, error: &dyn fmt::Display| TlsError::NotTrusted {
+            role,
+            host: host.to_owned(),
+            authorities: authorities.path.clone(),
+            why: error.to_string(),
+        };
+        let of_server = |error: &dyn fmt::Display| not_trusted("the server at", error);
+        let of_client = |error: &dyn fmt::Display| not_trusted("a client from", error);
+        let Some((own, chain)) = self.0.cert.split_first() else {
+            return Err(of_server(&"there is no certificate"));
+        };
+        let (now, roots) = (UnixTime::now(), || Arc::clone(&authorities.roots));
+        let name = ServerName::try_from(host.to_owned()).map_err(|error| of_server(&error))?;
+        let verifier = WebPkiServerVerifier::builder_with_provider(roots(), provider()).build();
+        let verifier = verifier.map_err(|error| of_server(&error))?;
+        let verified = verifier.verify_server_cert(own, chain, &name, &[], now);
+        verified.map_err(|error| of_server(&error))?;
+        if !is_also_client {
+            return Ok(());
+        }
+        let verifier = WebPkiClientVerifier::builder_with_provider(roots(), provider()).build();
+        let verifier = verifier.map_err(|error| of_client(&error))?;
+        let verified = verifier.verify_client_cert(own, chain, now);
+        verified.map(drop).map_err(|error| of_client(&error))
     }
 }
 

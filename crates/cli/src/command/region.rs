@@ -14,6 +14,7 @@ use farleaf_cluster::lease::LeaseTerms;
 use farleaf_cluster::record::NUMBER_END;
 use farleaf_lsm::follow::IndexKind;
 use farleaf_lsm::memtable::Memtable;
+use farleaf_net::tls::host_of;
 use farleaf_server::{PreparedServer, RegionServer, ServerError, ServerOptions, ServerTls};
 
 use super::cluster_client::{is_etcd_elsewhere, parse_address};
@@ -27,7 +28,7 @@ use crate::failure::{BadArgument, Ending};
 use crate::output::print;
 use crate::reload::{ReloadArguments, Reloader};
 use crate::signals;
-use crate::tls_options::ListenSecurity;
+use crate::tls_options::{ListenSecurity, Member};
 use farleaf_bench::quantity::{parse_seconds, parse_size, size};
 
 /// Arguments of `farleaf region`.
@@ -376,7 +377,7 @@ impl ServeArguments {
         options.secret = pool.secret()?;
         let server_secret = self.server_secret_file.as_deref().map(secret_of);
         options.server_secret = server_secret.transpose()?;
-        let tls = pool.tls.member("a region server", self.security, false)?;
+        let tls = pool.tls.member(&self.member())?;
         options.tls = tls.map(|(own, others)| ServerTls { own, others });
         // Without a secret, the listener refuses the address.
         if options.secret.is_some() {
@@ -402,6 +403,19 @@ impl ServeArguments {
         Ok(options)
     }
 
+    fn member(&self) -> Member {
+        let host = match &self.advertise {
+            Some(address) => host_of(address).to_owned(),
+            None => self.listen.ip().to_string(),
+        };
+        Member {
+            who: "a region server",
+            host,
+            security: self.security,
+            has_rdma: false,
+        }
+    }
+
     /// Returns what reloads the server's files.
     fn reloader(&self, pool: &PoolArguments, options: &ServerOptions) -> Reloader {
         let mut reloader = self.reload.reloader(pool, options.secret.as_ref());
@@ -410,8 +424,7 @@ impl ServeArguments {
         }
         if let Some(tls) = &options.tls {
             let both = (&tls.own, &tls.others);
-            pool.tls
-                .reload_member(&mut reloader, both, self.security, false);
+            pool.tls.reload_member(&mut reloader, both, self.member());
         }
         reloader
     }

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use farleaf::{ConnectOptions, VerbsOptions};
+use farleaf_net::tls::host_of;
 use farleaf_node::{
     DataNode, DataNodeEnd, DataNodeOptions, ListenError, MainNodeOptions, NodeError, NodeId,
     ShmNode, StopSignal, TcpListenOptions,
@@ -17,6 +18,7 @@ use crate::output::print;
 use crate::pool_file::{NodeEntry, PoolFile};
 use crate::reload::ReloadSignal;
 use crate::signals;
+use crate::tls_options::Member;
 use farleaf_bench::quantity::size;
 
 /// Arguments that every node of a pool starts with.
@@ -41,9 +43,13 @@ pub(super) fn run(
     let file = PoolFile::read(Path::new(&pool.pool))?;
     let entry = file.node(number)?.clone();
     // Files are read once, before the signal handlers are installed: they may be pipes.
-    let tls = pool
-        .tls
-        .member("a node of a pool", arguments.security, arguments.verbs)?;
+    let member = Member {
+        who: "a node of a pool",
+        host: host_of(&entry.address).to_owned(),
+        security: arguments.security,
+        has_rdma: arguments.verbs,
+    };
+    let tls = pool.tls.member(&member)?;
     let (own_tls, tls) = tls.unzip();
     let mut connect = connect_options_with(pool, tls)?;
     // The command line takes precedence.
@@ -59,9 +65,7 @@ pub(super) fn run(
     }
     if let (Some(own), Some(others)) = (&own_tls, &connect.tls) {
         let both = (own, others);
-        let security = arguments.security;
-        pool.tls
-            .reload_member(&mut reloader, both, security, arguments.verbs);
+        pool.tls.reload_member(&mut reloader, both, member);
     }
     let reload = reloader.start()?;
     connect.answer_time_max = file.lost_after;

@@ -96,3 +96,35 @@ fn a_server_without_tls_is_refused() {
     assert_eq!(ran.status, Some(1), "{ran:?}");
     assert!(ran.stderr.contains("its reply is not encrypted"), "{ran:?}");
 }
+
+/// Promise: a server with a certificate that no other server would accept does not start, and says
+/// why: the certificate is for another name, or of an authority that it does not trust itself.
+#[test]
+fn a_certificate_that_no_peer_accepts_is_refused() {
+    let place = Place::new();
+    place.file("secret", "the secret of these tests");
+    place.farleaf(&["tls", "init", "tls"]).quietly();
+    place.farleaf(&["tls", "init", "other"]).quietly();
+    let serve = [
+        "region",
+        "serve",
+        "--data",
+        "d",
+        "--init",
+        "--secret-file",
+        "secret",
+    ];
+    let serve = [&serve[..], &["--listen", "0"], CERTIFICATE].concat();
+    let elsewhere = ["--advertise", "elsewhere.example:7480"];
+    let other = ["--tls-ca", "other/ca.pem"];
+    for (options, said) in [
+        ([AUTHORITY, &elsewhere].concat(), "'elsewhere.example'"),
+        (other.to_vec(), "other/ca.pem"),
+    ] {
+        let ran = place.farleaf(&[&serve[..], &options].concat());
+        assert_eq!(ran.status, Some(1), "{ran:?}");
+        assert!(ran.stderr.contains("no peer would accept"), "{ran:?}");
+        assert!(ran.stderr.contains(said), "{ran:?}");
+        assert!(!place.path().join("d").exists(), "nothing is made");
+    }
+}
