@@ -87,8 +87,8 @@ fn leaf(matches: &ArgMatches) -> (&str, &ArgMatches) {
 fn refuse_options_of_pools(matches: &ArgMatches, leaf: &ArgMatches) -> Result<(), String> {
     if first_given(matches, &["rights"]).is_some() {
         return Err(
-            "--rights cannot be used with a cluster: its servers authenticate clients by the \
-             secret (--secret-file) and grant full access; leave it out"
+            "--rights cannot be used with a cluster: a client has the rights of its key \
+             (--secret-file); use a key from `farleaf secret derive` or `farleaf cluster key`"
                 .to_owned(),
         );
     }

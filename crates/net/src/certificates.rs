@@ -12,7 +12,6 @@ use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::WebPkiClientVerifier;
-use rustls::server::danger::ClientCertVerifier;
 use rustls::sign::CertifiedKey;
 use rustls::{InconsistentKeys, RootCertStore};
 use thiserror::Error;
@@ -186,8 +185,8 @@ impl TlsIdentity {
         }
     }
 
-    /// Checks that a peer which trusts `authorities` accepts this certificate: that of the server at
-    /// `host`, and if `is_also_client` that of a client, too.
+    /// Checks that a peer that trusts `authorities` accepts this certificate: as that of the server
+    /// at `host`, and if `is_also_client` as that of a client, too.
     ///
     /// # Errors
     /// [`TlsError::NotTrusted`].

@@ -157,7 +157,8 @@ pub fn host_of(address: &str) -> &str {
     host.trim_start_matches('[').trim_end_matches(']')
 }
 
-/// Describes an error of the TLS library for a client: what the server did, or what is wrong with it.
+/// Describes an error of the TLS library for a client: what the server did, or what is wrong with
+/// it.
 pub fn how_tls_failed(error: &io::Error) -> String {
     let cause = error.get_ref().and_then(|it| it.downcast_ref());
     match cause {

@@ -123,9 +123,14 @@ impl Crew {
 }
 
 pub(crate) fn serve(place: &Place, number: usize, arguments: &[&str]) -> Server {
+    serve_with(place, number, "secret", arguments)
+}
+
+/// Starts a region server with the secret in this file.
+pub(crate) fn serve_with(place: &Place, number: usize, secret: &str, arguments: &[&str]) -> Server {
     let (directory, number) = (format!("data-{number}"), number.to_string());
     let own = ["region", "serve", "--data", &directory, "--number", &number];
-    let secret = ["--secret-file", "secret"];
+    let secret = ["--secret-file", secret];
     place.start(&[&own, &secret[..], COMMON, arguments].concat())
 }
 

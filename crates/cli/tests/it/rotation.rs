@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::cluster::{address_of, serve};
+use crate::cluster::{address_of, serve_with};
 use crate::pool::{Place, Ran, Server};
 
 const TLS: &[&str] = &[
@@ -15,6 +15,7 @@ const TLS: &[&str] = &[
     "tls/ca.pem",
 ];
 const CLIENT_AUTHORITY: &[&str] = &["--tls-ca", "client-ca.pem"];
+const SECRETS: &[&str] = &["secret-1", "secret-2", "secret-3"];
 const FIRST: &str = "the first secret of these tests";
 const SECOND: &str = "the second secret of these tests";
 const TIMEOUT: Duration = Duration::from_mins(1);
@@ -24,7 +25,18 @@ struct Rotated<'p> {
     place: &'p Place,
     /// `--pool` or `--cluster`, and the address.
     address: [String; 2],
+    /// Files with the servers' secret, one for each server.
+    secrets: &'p [&'p str],
     _servers: Vec<Server>,
+}
+
+/// Sets a flag when it is dropped, also by a panic.
+struct SetOnDrop<'f>(&'f AtomicBool);
+
+impl Drop for SetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
 }
 
 impl Rotated<'_> {
@@ -67,9 +79,11 @@ impl Rotated<'_> {
                     put_count.fetch_add(1, Ordering::SeqCst);
                 }
             });
-            self.rotate_secret();
-            self.rotate_certificate();
-            is_done.store(true, Ordering::SeqCst);
+            {
+                let _ends_puts = SetOnDrop(&is_done);
+                self.rotate_secret();
+                self.rotate_certificate();
+            }
             puts.join().expect("no operation has failed");
         });
         let put_count = put_count.load(Ordering::SeqCst);
@@ -82,11 +96,25 @@ impl Rotated<'_> {
         }
     }
 
-    /// Servers get the new secret, clients get it while both are valid, and the old one expires.
+    /// Servers get the new secret one after the other and work together meanwhile, clients get it
+    /// while both are valid, and the old one expires.
     fn rotate_secret(&self) {
         self.place.file("old-secret", FIRST);
         self.place.file("new-secret", SECOND);
-        self.place.file("secret", SECOND);
+        for (number, secret) in self.secrets.iter().enumerate() {
+            self.place.file(secret, SECOND);
+            if number + 1 < self.secrets.len() {
+                // Servers read their secret again within two seconds. The replicas of a new table
+                // have to find each other.
+                std::thread::sleep(Duration::from_secs(3));
+                let (table, count) = (format!("t{number}"), self.secrets.len().to_string());
+                let create = ["table", "create", &table, "--replicas", &count];
+                self.farleaf("old-secret", CLIENT_AUTHORITY, &create)
+                    .quietly();
+                let put = ["put", "k", "v", "-t", &table];
+                self.farleaf("old-secret", CLIENT_AUTHORITY, &put).quietly();
+            }
+        }
         self.wait("new-secret", CLIENT_AUTHORITY, None);
         self.place.file("client-secret", SECOND);
         self.wait("old-secret", CLIENT_AUTHORITY, Some("wrong secret"));
@@ -121,7 +149,9 @@ impl Rotated<'_> {
 
 fn place() -> Place {
     let place = Place::new();
-    place.file("secret", FIRST);
+    for secret in SECRETS {
+        place.file(secret, FIRST);
+    }
     place.file("client-secret", FIRST);
     place.farleaf(&["tls", "init", "tls"]).quietly();
     place.farleaf(&["tls", "init", "next"]).quietly();
@@ -135,18 +165,20 @@ fn place() -> Place {
 #[test]
 fn a_cluster_gets_a_new_secret_and_certificates() {
     let place = place();
-    let overlap = ["--secret-overlap", "8", "--listen", "0"];
+    let overlap = ["--secret-overlap", "15", "--listen", "0"];
     let first = [&["--init"], &overlap[..], TLS].concat();
-    let mut servers = vec![serve(&place, 1, &first)];
+    let mut servers = vec![serve_with(&place, 1, SECRETS[0], &first)];
     let cluster = format!("tcp:{}", address_of(&servers[0]));
     for number in 2..=3 {
         let other = ["--coordinator", &cluster];
         let arguments = [&other, &overlap[..], TLS].concat();
-        servers.push(serve(&place, number, &arguments));
+        let secret = SECRETS[number - 1];
+        servers.push(serve_with(&place, number, secret, &arguments));
     }
     let rotated = Rotated {
         place: &place,
         address: ["--cluster".to_owned(), cluster],
+        secrets: SECRETS,
         _servers: servers,
     };
     let create = ["table", "create", "t", "--replicas", "3"];
@@ -161,12 +193,16 @@ fn a_cluster_gets_a_new_secret_and_certificates() {
 fn a_pool_gets_a_new_secret_and_certificate() {
     let place = place();
     let own = ["--size", "64MiB", "--listen", "0", "--secret-overlap", "8"];
-    let secret = ["--secret-file", "secret"];
+    let secret = ["--secret-file", SECRETS[0]];
     // A node opens no connections, so it needs no authority.
-    let server = place.serve(&[&own, &secret[..], &TLS[..4]].concat());
+    let mut serve = place.command(&[&["serve"], &own[..], &secret, &TLS[..4]].concat());
+    // Nobody reads the log, which has lines for each connection, and a pipe takes only so many.
+    serve.env("FARLEAF_LOG", "error");
+    let server = Place::start_command(serve);
     let rotated = Rotated {
         place: &place,
         address: ["--pool".to_owned(), server.network_pool()],
+        secrets: &SECRETS[..1],
         _servers: vec![server],
     };
     let create = ["table", "create", "t"];

@@ -3,7 +3,8 @@
 //! A client that guesses secrets does not wait for the answer to a guess, so delaying the answer
 //! does not slow it down. Therefore, after a wrong proof, the proofs from the same address are
 //! *checked* one after the other, [`CHECK_PAUSE`] apart, and no more than [`WAITING_COUNT_MAX`] of
-//! them wait. A proof from an address without a recent wrong one is checked at once.
+//! them wait. That ends when the address has sent no wrong proof for [`FORGET_TIME`]. A proof from
+//! an address without a recent wrong one is checked at once.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -15,13 +16,30 @@ const CHECK_PAUSE: Duration = Duration::from_millis(250);
 /// Largest number of proofs of one address that wait for their check. The last one waits for less
 /// than the time of a greeting.
 const WAITING_COUNT_MAX: u32 = 16;
+/// Time after a wrong proof for which proofs from its address are checked one after the other.
+const FORGET_TIME: Duration = Duration::from_secs(5);
 /// Largest number of addresses of which wrong proofs are remembered. An attacker with more
 /// addresses makes the server forget the one that may be checked next.
 const ADDRESS_COUNT_MAX: usize = 16 << 10;
 
 /// Times at which the proofs of addresses are checked.
 #[derive(Debug, Default)]
-pub struct Penalties(HashMap<Host, Instant>);
+pub struct Penalties(HashMap<Host, Penalty>);
+
+/// Limit of one address.
+#[derive(Clone, Copy, Debug)]
+struct Penalty {
+    /// Time from which its next proof may be checked.
+    next: Instant,
+    /// Time at which its last wrong proof is forgotten.
+    until: Instant,
+}
+
+impl Penalty {
+    fn is_over(&self, now: Instant) -> bool {
+        self.next <= now && self.until <= now
+    }
+}
 
 /// Address that counts as one peer: an IPv4 address, or the network of an IPv6 address, which one
 /// host usually has for itself.
@@ -47,30 +65,45 @@ impl Penalties {
     /// Returns the time from which a proof that has arrived now may be checked; `None` if too many
     /// proofs from this address already wait.
     pub fn schedule(&mut self, peer: IpAddr, now: Instant) -> Option<Instant> {
-        let Some(next) = self.0.get_mut(&peer.into()) else {
+        let host = Host::from(peer);
+        if self.0.get(&host).is_some_and(|it| it.is_over(now)) {
+            self.0.remove(&host);
+        }
+        let Some(penalty) = self.0.get_mut(&host) else {
             return Some(now);
         };
-        let check_at = (*next).max(now);
+        let check_at = penalty.next.max(now);
         if check_at > now + CHECK_PAUSE * WAITING_COUNT_MAX {
             return None;
         }
-        *next = check_at + CHECK_PAUSE;
+        penalty.next = check_at + CHECK_PAUSE;
         Some(check_at)
+    }
+
+    /// Records a right proof: the next one need not wait for it.
+    pub fn on_right_proof(&mut self, peer: IpAddr, now: Instant) {
+        if let Some(penalty) = self.0.get_mut(&peer.into()) {
+            let earlier = penalty.next.checked_sub(CHECK_PAUSE);
+            penalty.next = earlier.map_or(now, |earlier| earlier.max(now));
+        }
     }
 
     /// Records a wrong proof.
     pub fn on_wrong_proof(&mut self, peer: IpAddr, now: Instant) {
         if self.0.len() >= ADDRESS_COUNT_MAX {
-            self.0.retain(|_, next| *next > now);
+            self.0.retain(|_, penalty| !penalty.is_over(now));
         }
         if self.0.len() >= ADDRESS_COUNT_MAX {
-            let soonest = self.0.iter().min_by_key(|(_, next)| **next);
+            let soonest = self.0.iter().min_by_key(|(_, penalty)| penalty.next);
             if let Some(host) = soonest.map(|(host, _)| *host) {
                 self.0.remove(&host);
             }
         }
-        let next = self.0.entry(peer.into()).or_insert(now);
-        *next = (*next).max(now + CHECK_PAUSE);
+        let (next, until) = (now + CHECK_PAUSE, now + FORGET_TIME);
+        let new = Penalty { next, until };
+        let penalty = self.0.entry(peer.into()).or_insert(new);
+        penalty.next = penalty.next.max(next);
+        penalty.until = until;
     }
 }
 
@@ -116,6 +149,26 @@ mod tests {
         assert_eq!(penalties.schedule(peer(1), now), Some(now + CHECK_PAUSE));
         let later = now + CHECK_PAUSE * 4;
         assert_eq!(penalties.schedule(peer(1), later), Some(later));
+    }
+
+    /// Promise: right proofs from an address with a wrong one wait for no other right ones, and
+    /// when the wrong one is forgotten, for nothing.
+    #[test]
+    fn right_proofs_are_not_slowed_down_for_ever() {
+        let start = Instant::now();
+        let mut penalties = Penalties::default();
+        penalties.on_wrong_proof(peer(1), start);
+        let mut now = start + CHECK_PAUSE;
+        for _ in 0..100 {
+            assert_eq!(penalties.schedule(peer(1), now), Some(now));
+            penalties.on_right_proof(peer(1), now);
+            now += Duration::from_millis(1);
+        }
+        let later = start + FORGET_TIME;
+        for _ in 0..100 {
+            assert_eq!(penalties.schedule(peer(1), later), Some(later));
+        }
+        assert!(penalties.0.is_empty());
     }
 
     /// Promise: addresses of one IPv6 network count as one peer, and an IPv4 address counts as

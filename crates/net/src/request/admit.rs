@@ -156,8 +156,10 @@ impl Admission<'_> {
         let binding = channel.binding()?;
         let check = |mut penalties: MutexGuard<'_, Penalties>| {
             let proven = greeting.check(self.secret, proof, &binding);
-            if proven.is_none() {
-                penalties.on_wrong_proof(peer, Instant::now());
+            let now = Instant::now();
+            match &proven {
+                Some(_) => penalties.on_right_proof(peer, now),
+                None => penalties.on_wrong_proof(peer, now),
             }
             proven.ok_or(Rejection::WrongSecret)
         };

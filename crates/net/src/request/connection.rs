@@ -24,6 +24,10 @@ use crate::tls::{TlsClient, host_of, how_tls_failed};
 /// Time for the reason of a connection's end to be read; it has arrived before the end.
 const REASON_TIME: Duration = Duration::from_millis(10);
 
+/// Shortest timeout of a greeting while an earlier secret is valid, too: a server that does not
+/// know the new one says so after a second.
+const OVERLAP_TIME: Duration = Duration::from_secs(3);
+
 /// Options of a connection.
 #[derive(Clone, Debug)]
 pub struct ConnectOptions {
@@ -106,7 +110,13 @@ impl Connection {
                 secret => Self::greet(channel, address, options, &secret?),
             };
         };
-        let mut secrets = secret.accepted().into_iter();
+        let secrets = secret.accepted();
+        let mut options = options.clone();
+        if secrets.len() > 1 {
+            options.connect_timeout = options.connect_timeout.max(OVERLAP_TIME);
+        }
+        let options = &options;
+        let mut secrets = secrets.into_iter();
         let mut greeted = match secrets.next() {
             Some(secret) => Self::greet(channel, address, options, &secret),
             None => unreachable!("the current secret is valid"),

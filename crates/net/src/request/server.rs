@@ -45,8 +45,8 @@ impl Caller {
 
 /// Handler of requests.
 pub trait Service: Send + Sync {
-    /// Answers one request, if the caller may send it. `reply` is empty; the handler appends the reply, of up to
-    /// [`FRAME_SIZE_BYTES_MAX`](crate::request::FRAME_SIZE_BYTES_MAX) bytes.
+    /// Answers one request, if the caller may send it. `reply` is empty; the handler appends the
+    /// reply, of up to [`FRAME_SIZE_BYTES_MAX`](crate::request::FRAME_SIZE_BYTES_MAX) bytes.
     ///
     /// Requests of one connection are answered one after the other, in order; those of different
     /// connections concurrently. Dropping the server waits for handlers that are running.

@@ -71,7 +71,8 @@ impl AgreementKey {
     }
 
     /// Computes the secret. Both sides get the same one if each has the other's public key and both
-    /// have the same `known` secret and `purpose`.
+    /// have the same `known` secret and `purpose`. While an earlier known secret is valid, too, the
+    /// result is valid in both forms, so that a side that does not know the new one yet agrees.
     ///
     /// The parts of the purpose are concatenated, so each must have a fixed size.
     ///
@@ -84,7 +85,6 @@ impl AgreementKey {
         known: Option<&Secret>,
         purpose: &[&[u8]],
     ) -> Result<Secret, InvalidPublicKey> {
-        let salt = known.map_or([0; 32], Secret::agreement_salt);
         let public = self.public;
         let (asking, answering) = match side {
             AgreementSide::Asking => (&public, other),
@@ -92,12 +92,18 @@ impl AgreementKey {
         };
         let peer = UnparsedPublicKey::new(&X25519, other);
         let agreed = agree_ephemeral(self.private, &peer, |shared| {
-            let extracted = started(&salt, &[shared]).finalize().into_bytes();
-            let label: &[u8] = b"farleaf 1 agreement";
-            let said = [&[label], purpose, &[asking, answering, &[1]]].concat();
-            started(&extracted, &said).finalize().into_bytes().into()
+            let with_salt = |salt: &[u8; 32]| {
+                let extracted = started(salt, &[shared]).finalize().into_bytes();
+                let label: &[u8] = b"farleaf 1 agreement";
+                let said = [&[label], purpose, &[asking, answering, &[1]]].concat();
+                Secret::agreed(started(&extracted, &said).finalize().into_bytes().into())
+            };
+            match known {
+                None => with_salt(&[0; 32]),
+                Some(known) => known.follow(|it| with_salt(&it.agreement_salt())),
+            }
         });
-        agreed.map(Secret::agreed).map_err(|_| InvalidPublicKey)
+        agreed.map_err(|_| InvalidPublicKey)
     }
 }
 
@@ -174,6 +180,35 @@ mod tests {
             one[0] = first;
             let agreed = keys().0.agree(AgreementSide::Asking, &one, None, &[b"a"]);
             assert_eq!(agreed.err(), Some(InvalidPublicKey));
+        }
+    }
+
+    /// Promise: while the known secret of one side has been replaced and that of the other has not,
+    /// both still have a secret in common, for the time of the overlap.
+    #[test]
+    fn sides_agree_while_the_known_secret_changes() {
+        let (old, new) = (
+            known("a secret of some length"),
+            known("another secret of it"),
+        );
+        for overlap in [
+            core::time::Duration::from_mins(1),
+            core::time::Duration::ZERO,
+        ] {
+            let changed = known("a secret of some length");
+            changed.replace(&new, overlap);
+            let (one, other) = keys();
+            let (to_one, to_other) = (other.public(), one.public());
+            let one = one.agree(AgreementSide::Asking, &to_one, Some(&changed), &[]);
+            let other = other.agree(AgreementSide::Answering, &to_other, Some(&old), &[]);
+            let [one, other] = [one, other].map(|it| it.expect("both keys are valid"));
+            let proof = other.prove(Rights::Admin, Side::Client, &[b"said"]);
+            let proof = proof.expect("it grants all rights");
+            let accepted = one.accepted();
+            let mut accepted = accepted.iter();
+            let is_common =
+                accepted.any(|it| it.is_proven(Rights::Admin, Side::Client, &[b"said"], &proof));
+            assert_eq!(is_common, !overlap.is_zero());
         }
     }
 }

@@ -14,10 +14,10 @@ mod local_secret;
 mod pass;
 mod rotation;
 mod scope;
+mod strength;
 
 use core::fmt;
 use core::str::FromStr;
-use std::collections::BTreeSet;
 use std::io::{self, Read as _};
 use std::path::Path;
 use std::sync::{Arc, RwLock};
@@ -32,7 +32,7 @@ pub use agreement::{
 };
 pub use local_secret::{LocalSecret, find_local_secret, given_or_created, local_secret_path};
 pub use pass::{Pass, PassKey};
-pub use scope::{SCOPE_SIZE_BYTES_MAX, Scope};
+pub use scope::{KeyId, SCOPE_SIZE_BYTES_MAX, Scope};
 
 /// Size of the shortest secret in bytes. A shorter one could be guessed from a recorded proof.
 pub const SECRET_SIZE_BYTES_MIN: usize = 16;
@@ -110,16 +110,6 @@ struct Key {
     /// Whether somebody could guess it.
     is_weak: bool,
     bytes: [u8; KEY_SIZE_BYTES],
-}
-
-/// Id of a key for logs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct KeyId(pub u32);
-
-impl fmt::Display for KeyId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:08x}", self.0)
-    }
 }
 
 /// Reason why a secret is invalid.
@@ -201,7 +191,11 @@ impl Secret {
         }
         let key = mac(text.as_bytes(), &[b"farleaf 1 admin"]);
         let secret = Self::new(Rights::Admin, key);
-        Ok(if is_weak(text) { secret.weak() } else { secret })
+        Ok(if strength::is_weak(text) {
+            secret.weak()
+        } else {
+            secret
+        })
     }
 
     /// Reads a secret from a file, as [`from_text`](Self::from_text) does.
@@ -234,9 +228,9 @@ impl Secret {
         Ok((Self::new(Rights::Admin, key), text))
     }
 
-    /// Returns whether the secret could be guessed, with a recorded greeting or in many attempts: its
-    /// text is a phrase, repeats characters, or has fewer than 128 bits. Such a secret is accepted
-    /// only on loopback. A derived key does not show how strong its secret is.
+    /// Returns whether the secret could be guessed, with a recorded greeting or in many attempts:
+    /// its text is a phrase, repeats characters, or has fewer than 128 bits. Such a secret is
+    /// accepted only on loopback. A derived key does not show how strong its secret is.
     pub fn is_weak(&self) -> bool {
         self.current().is_weak
     }
@@ -369,30 +363,6 @@ impl Secret {
                 .is_ok()
         })
     }
-}
-
-/// Smallest number of bits that the text of a strong secret can express.
-const STRENGTH_BITS_MIN: f64 = 128.0;
-/// Smallest number of different characters in a strong secret.
-const CHARACTER_KIND_COUNT_MIN: usize = 8;
-
-/// Estimates whether a text was chosen by a person, or has too few random characters.
-fn is_weak(text: &str) -> bool {
-    let kinds: BTreeSet<char> = text.chars().collect();
-    let has = |is_kind: fn(&char) -> bool| kinds.iter().any(is_kind);
-    let alphabet_size = [
-        (has(char::is_ascii_digit), 10.0),
-        (has(char::is_ascii_lowercase), 26.0),
-        (has(char::is_ascii_uppercase), 26.0),
-        (has(|it| !it.is_ascii_alphanumeric()), 32.0),
-    ];
-    let used = alphabet_size.iter().filter(|(is_used, _)| *is_used);
-    let alphabet_size: f64 = used.map(|(_, size)| size).sum();
-    let is_hexadecimal = text.bytes().all(|byte| byte.is_ascii_hexdigit());
-    let alphabet_size = if is_hexadecimal { 16.0 } else { alphabet_size };
-    let bits = text.chars().count() as f64 * alphabet_size.max(1.0).log2();
-    let is_phrase = text.contains(char::is_whitespace);
-    is_phrase || kinds.len() < CHARACTER_KIND_COUNT_MIN || bits < STRENGTH_BITS_MIN
 }
 
 /// Side of a proof: the proof of one side must not serve as the other's.
@@ -609,32 +579,6 @@ mod tests {
         let error = Secret::from_file(Path::new("/nowhere/secret")).expect_err("not there");
         assert!(error.to_string().contains("/nowhere/secret"), "{error}");
         assert_eq!(format!("{:?}", secret()), "Secret(admin)");
-    }
-
-    /// Promise: secrets that a program has generated are strong, and those that people think of are
-    /// weak.
-    #[test]
-    fn weak_secrets_are_recognized() {
-        let is_weak = |text: &str| Secret::from_text(text).expect("long enough").is_weak();
-        for weak in [
-            "aaaaaaaaaaaaaaaa",
-            "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
-            "abababababababababababababababababababababab",
-            "correct horse battery staple and some more",
-            "1234567890123456",
-            "Passw0rd!Passw0rd",
-        ] {
-            assert!(is_weak(weak), "{weak}");
-        }
-        let generated = Secret::random().expect("randomness");
-        assert!(!generated.0.is_weak() && !is_weak(&generated.1));
-        for strong in [
-            // 16 random bytes in hexadecimal and base64.
-            "9f86d081884c7d659a2feaa0c55ad015",
-            "n4bQgYhMfWWaL+qgxVrQFQ==",
-        ] {
-            assert!(!is_weak(strong), "{strong}");
-        }
     }
 
     /// Promise: the keys are these, so that a derived key remains valid in later versions.

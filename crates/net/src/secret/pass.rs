@@ -29,8 +29,8 @@ impl fmt::Debug for Pass {
 }
 
 /// Key for the passes of one pool. It follows the pool's secret when that is replaced, and still
-/// recognizes passes from before: they prove only that a session was registered, and whoever shows
-/// one has proven the secret of today.
+/// recognizes passes from before: they prove only that a session was registered, and a client that
+/// shows one has proven the secret of today.
 #[derive(Clone)]
 pub struct PassKey {
     secret: Secret,

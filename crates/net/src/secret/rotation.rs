@@ -53,6 +53,24 @@ impl Secret {
             .collect()
     }
 
+    /// Returns a secret that is derived from this one by `derive`, and for the time for which an
+    /// earlier one is valid, also from that.
+    pub(super) fn follow(&self, derive: impl Fn(&Self) -> Self) -> Self {
+        let until = {
+            let keys = self.0.read().unwrap_or_else(PoisonError::into_inner);
+            keys.previous.as_ref().map(|(_, until)| *until)
+        };
+        let mut accepted = self.accepted().into_iter().map(|secret| derive(&secret));
+        let (Some(current), earlier) = (accepted.next(), accepted.next()) else {
+            unreachable!("the current secret is valid")
+        };
+        let Some((earlier, until)) = earlier.zip(until) else {
+            return current;
+        };
+        earlier.replace(&current, until.saturating_duration_since(Instant::now()));
+        earlier
+    }
+
     /// Replaces the secret in all clones. The previous one remains valid for `overlap`. Returns
     /// false, and changes nothing, if both are the same.
     ///

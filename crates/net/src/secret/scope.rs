@@ -1,4 +1,4 @@
-//! Scopes: limits of derived keys to a part of the data.
+//! Scopes, which limit derived keys to a part of the data, and ids of keys.
 
 use core::fmt;
 use std::sync::Arc;
@@ -31,5 +31,15 @@ impl Scope {
 impl fmt::Debug for Scope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Scope({})", self.0.escape_ascii())
+    }
+}
+
+/// Id of a key for logs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct KeyId(pub u32);
+
+impl fmt::Display for KeyId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:08x}", self.0)
     }
 }

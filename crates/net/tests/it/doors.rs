@@ -39,7 +39,7 @@ fn a_wrong_secret_is_told_after_a_second() {
     check(&mut own);
 }
 
-/// Service that replies with what it is told about its caller.
+/// Service that replies with its caller's rights and key.
 struct WhoAmI;
 
 impl Service for WhoAmI {
@@ -49,7 +49,7 @@ impl Service for WhoAmI {
     }
 }
 
-/// Promise: a service is told which key a client has proven. A listener needs the secret itself.
+/// Promise: a service learns which key a client has proven. A listener needs the secret itself.
 #[test]
 fn derived_keys_have_their_rights() {
     let server = serve(&listen_options(), WhoAmI);
@@ -67,8 +67,8 @@ fn derived_keys_have_their_rights() {
         };
         let connection = Connection::connect(&server.address().to_string(), &options);
         let mut connection = connection.expect(said);
-        let told = String::from_utf8(connection.call(b"").expect("answered").to_vec());
-        assert_eq!(told.expect("a text"), format!("{said}{}", key.key_id()));
+        let reply = String::from_utf8(connection.call(b"").expect("answered").to_vec());
+        assert_eq!(reply.expect("a text"), format!("{said}{}", key.key_id()));
         let mut options = listen_options();
         options.secret = Some(key);
         let error = Listener::bind(&options).expect_err("no secret");

@@ -18,13 +18,12 @@ use crate::network::{MainNode, NodeDirectory, OtherNodes};
 use crate::tcp::PROTOCOL;
 use crate::tcp::TcpEndpoint;
 use crate::tcp::connection::TcpConnection;
+use crate::tcp::exchange::{Limited, exchange, with_hint};
 use crate::tcp::hello::{HelloDetails, POOL, Purpose, TCP_VERSION, Ticket, WelcomeDetails};
-use crate::tcp::messages::{
-    ControlReply, ControlRequest, FRAME_SIZE_BYTES, Frame, JoinRequest, Joined, MemberReply,
-};
+use crate::tcp::messages::{ControlReply, ControlRequest, Frame, JoinRequest, Joined, MemberReply};
 use crate::tcp::queue_monitor::QueueMonitor;
 use crate::verbs::{NodeQueue, QueueParameters, VerbsOptions};
-use farleaf_net::greeting::{GreetFailure, GreetingError, Transport, greet, port_of};
+use farleaf_net::greeting::{GreetFailure, GreetingError, greet, port_of};
 use farleaf_net::secret::Pass;
 use farleaf_net::secret::find_local_secret;
 use farleaf_net::secret::{Rights, Secret};
@@ -546,93 +545,4 @@ fn is_of_cluster(socket: TcpStream, time_max: Duration) -> bool {
         let mut limited = Limited::new(&mut stream, time_max);
         port_of(&mut limited, POOL) == Some(PortKind::Cluster)
     })
-}
-
-/// Adds a hint to the error of a node that closes the connection before it has sent anything.
-fn with_hint(source: io::Error) -> io::Error {
-    if !is_hang_up(&source) && source.kind() != io::ErrorKind::UnexpectedEof {
-        return source;
-    }
-    io::Error::new(
-        source.kind(),
-        "the node closed the connection during the handshake",
-    )
-}
-
-/// Stream with a time limit.
-struct Limited<'s> {
-    stream: &'s mut Stream,
-    until: Instant,
-}
-
-impl<'s> Limited<'s> {
-    fn new(stream: &'s mut Stream, time_max: Duration) -> Self {
-        let until = Instant::now() + time_max;
-        Self { stream, until }
-    }
-}
-
-impl Transport for Limited<'_> {
-    fn send_all(&mut self, from: &[u8]) -> io::Result<()> {
-        let mut sent = 0;
-        while sent < from.len() {
-            match self.stream.send(&from[sent..]) {
-                Ok(count) => sent += count,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    self.stream.wait(self.until)?;
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
-    }
-
-    fn receive_some(&mut self, to: &mut [u8]) -> io::Result<usize> {
-        loop {
-            match self.stream.receive(to) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    self.stream.wait(self.until)?;
-                }
-                received => return received,
-            }
-        }
-    }
-
-    fn binding(&self) -> io::Result<Vec<u8>> {
-        self.stream.binding()
-    }
-
-    fn is_encrypted(&self) -> bool {
-        self.stream.is_encrypted()
-    }
-}
-
-fn exchange(stream: &mut Stream, request: &Frame, time_max: Duration) -> io::Result<Frame> {
-    let mut limited = Limited::new(stream, time_max);
-    match limited.send_all(request) {
-        // A node that refused this client closed the connection, but may have sent the reason
-        // first.
-        Err(error) if !is_hang_up(&error) => return Err(error),
-        _ => {}
-    }
-    let mut frame = [0; FRAME_SIZE_BYTES];
-    let mut filled = 0;
-    while filled < frame.len() {
-        match limited.receive_some(&mut frame[filled..])? {
-            0 => {
-                let kind = io::ErrorKind::ConnectionReset;
-                return Err(io::Error::new(kind, "the node closed the connection"));
-            }
-            count => filled += count,
-        }
-    }
-    Ok(frame)
-}
-
-fn is_hang_up(error: &io::Error) -> bool {
-    let kind = error.kind();
-    matches!(
-        kind,
-        io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset
-    )
 }

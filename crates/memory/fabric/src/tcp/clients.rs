@@ -9,7 +9,7 @@ use farleaf_base::OwnerWord;
 
 use crate::tcp::gate::{ClientState, Gate, Grant};
 use crate::tcp::greeter::AuthenticatedPeer;
-use crate::tcp::hello::{POOL, Purpose, Ticket, WelcomeDetails};
+use crate::tcp::hello::{Purpose, Ticket, WelcomeDetails};
 use crate::tcp::inbox::{MessageInbox, send, send_frame};
 use crate::tcp::listener::TcpListenOptions;
 use crate::tcp::messages::{ControlReply, ControlRequest};
@@ -18,7 +18,6 @@ use crate::tcp::queues::QueueControl;
 use crate::tcp::service::TcpService;
 use crate::verbs::VerbsNode;
 use crate::window::WindowRegistry;
-use farleaf_net::greeting::refusal;
 use farleaf_net::permit::Permit;
 use farleaf_net::secret::{Pass, PassKey};
 use farleaf_net::secret::{Rights, fill_randomly};
@@ -86,11 +85,6 @@ struct ConnectedClient {
     /// Gates of connections that belong to no session.
     own_gates: Vec<Arc<Gate>>,
     _permit: Permit,
-}
-
-/// Refuses a peer that has proven the secret.
-fn refuse(peer: &mut AuthenticatedPeer, reason: &str) -> std::io::Result<()> {
-    send_frame(&mut peer.stream, &refusal(POOL, reason))
 }
 
 /// All clients of the node.
@@ -232,7 +226,7 @@ impl Clients {
         });
         let (gate, client) = match opened {
             Ok(opened) => opened,
-            Err(reason) => return refuse(&mut authenticated, &reason),
+            Err(reason) => return authenticated.refuse(&reason),
         };
         self.send_welcome(&mut authenticated, ticket)?;
         let windows = owner.zip(self.windows.clone());
@@ -286,7 +280,7 @@ impl Clients {
             client.unconnected(owner).map(|_| ())
         });
         if let Err(reason) = opened {
-            return refuse(&mut authenticated, &reason);
+            return authenticated.refuse(&reason);
         }
         self.send_welcome(&mut authenticated, ticket)?;
         let session = self.client_of(&authenticated, ticket);

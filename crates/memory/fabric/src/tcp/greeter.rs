@@ -82,6 +82,16 @@ pub(super) struct AuthenticatedPeer {
     pub(super) proven: Proven,
 }
 
+impl AuthenticatedPeer {
+    /// Refuses the peer.
+    ///
+    /// # Errors
+    /// The peer does not read.
+    pub(super) fn refuse(&mut self, reason: &str) -> io::Result<()> {
+        send_frame(&mut self.stream, &refusal(POOL, reason))
+    }
+}
+
 /// Next action for a connection.
 enum LoginAction {
     Wait,
@@ -192,10 +202,11 @@ impl Gatekeeper {
 
     fn check(&mut self, login: &mut PendingLogin, proof: &Proof) -> io::Result<LoginAction> {
         let binding = login.stream.binding()?;
+        let (now, peer) = (Instant::now(), login.peer);
         if let Some(proven) = login.greeting.check(&self.secret, proof, &binding) {
+            self.penalties.on_right_proof(peer.ip(), now);
             return Ok(LoginAction::Admit(Box::new(proven)));
         }
-        let (now, peer) = (Instant::now(), login.peer);
         self.penalties.on_wrong_proof(peer.ip(), now);
         if self.warns(peer)
             && let Some(rights) = login.greeting.rights()

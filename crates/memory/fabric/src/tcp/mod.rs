@@ -29,7 +29,7 @@
 //! | `messages`, `inbox` | the messages of control connections; sending and receiving them |
 //! | `answer` | applies a node's reply to its batch |
 //! | `queue_monitor` | the connection beside a queue pair (the `verbs` backend) |
-//! | `client`, `connection` | client: calls, one connection (batches: see `network`) |
+//! | `client`, `exchange`, `connection` | client: calls, one connection (batches: see `network`) |
 //! | `service` | the listener's interface to the memory node |
 //! | `listener`, `greeter`, `clients` | node: sockets, connections before log-in, clients |
 //! | `queues` | the node's side of sessions that have queue pairs (the `verbs` backend) |
@@ -45,6 +45,7 @@ mod answer;
 mod client;
 mod clients;
 mod connection;
+mod exchange;
 mod execute;
 mod frame;
 #[cfg(test)]
