@@ -47,7 +47,7 @@ fn signals_end_a_server_cleanly() {
             );
         }
         assert!(log.contains("stopped pool=\"shm:default\""), "{log}");
-        assert!(log.contains("ignoring SIGUSR1"), "{log}");
+        assert!(log.contains("SIGUSR1: this server has no secret"), "{log}");
     }
 }
 
