@@ -29,7 +29,7 @@ const POLL_PAUSE: Duration = Duration::from_millis(10);
 /// # Panics
 /// Never: the secret is long enough.
 pub fn secret() -> Secret {
-    Secret::from_text("the secret of these tests").expect("long enough")
+    Secret::from_text("TheSecretOfTheseTests-4815162342").expect("long enough")
 }
 
 /// Returns lease terms of one second.
