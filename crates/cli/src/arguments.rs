@@ -10,6 +10,7 @@ use anyhow::{Context, anyhow};
 use clap::Args;
 use farleaf::{Rights, Secret, VerbsOptions};
 
+use crate::failure::BadArgument;
 use crate::output::OutputFormat;
 use crate::tls_options::TlsArguments;
 
@@ -154,6 +155,13 @@ impl PoolArguments {
     /// Returns the addresses of the named pools, in order.
     pub(crate) fn addresses(&self) -> Vec<&str> {
         self.pool.split(',').collect()
+    }
+
+    /// Returns the secret for a command that derives a key.
+    pub(crate) fn secret_to_derive_from(&self) -> anyhow::Result<Secret> {
+        let none = "missing secret to derive a key from; set --secret-file or FARLEAF_SECRET";
+        let secret = self.secret()?;
+        Ok(secret.ok_or_else(|| BadArgument(none.to_owned()))?)
     }
 
     /// Returns the secret from the file or the environment variable, if there is one.

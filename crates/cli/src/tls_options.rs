@@ -6,7 +6,6 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use anyhow::Context;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args};
 use farleaf::{CertificateFiles, TlsAuthorities, TlsClient, TlsIdentity, TlsServer};
@@ -15,6 +14,8 @@ use crate::arguments::{GLOBAL_OPTIONS, warn_of_others};
 use crate::failure::BadArgument;
 use crate::reload::Reloader;
 
+/// Why a server that reloads its certificates has some: the options have not changed.
+const HAS_CERTIFICATE: &str = "the options name a certificate";
 /// What is reloaded, for the log.
 const CERTIFICATES: &str = "certificates";
 
@@ -242,7 +243,7 @@ impl TlsArguments {
         let (files, server) = (self.clone(), server.clone());
         reloader.add(CERTIFICATES, self.files(), move || {
             let new = files.server(security, has_rdma)?;
-            server.replace(&new.context("there is no certificate any more")?);
+            server.replace(&new.expect(HAS_CERTIFICATE));
             Ok(true)
         });
     }
@@ -257,7 +258,7 @@ impl TlsArguments {
         let (files, server, client) = (self.clone(), server.clone(), client.clone());
         reloader.add(CERTIFICATES, self.files(), move || {
             let new = files.member(&member)?;
-            let (new_server, new_client) = new.context("there is no certificate any more")?;
+            let (new_server, new_client) = new.expect(HAS_CERTIFICATE);
             server.replace(&new_server);
             client.replace(&new_client);
             Ok(true)

@@ -41,8 +41,7 @@ pub(crate) fn run(pool: &PoolArguments, arguments: &SecretArguments) -> anyhow::
                               `read` or `write`";
                 return Err(BadArgument(reason.to_owned()).into());
             }
-            let none = "missing secret to derive a key from; set --secret-file or FARLEAF_SECRET";
-            let secret = pool.secret()?.ok_or_else(|| BadArgument(none.to_owned()))?;
+            let secret = pool.secret_to_derive_from()?;
             print(format_args!("{}\n", secret.derived_text(wanted)?))?;
         }
     }

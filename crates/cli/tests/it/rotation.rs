@@ -196,7 +196,7 @@ fn a_pool_gets_a_new_secret_and_certificate() {
     let secret = ["--secret-file", SECRETS[0]];
     // A node opens no connections, so it needs no authority.
     let mut serve = place.command(&[&["serve"], &own[..], &secret, &TLS[..4]].concat());
-    // Nobody reads the log, which has lines for each connection, and a pipe takes only so many.
+    // The test does not read the log, whose lines for each connection would fill the pipe.
     serve.env("FARLEAF_LOG", "error");
     let server = Place::start_command(serve);
     let rotated = Rotated {

@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 
-use farleaf::{Rights, Secret};
+use farleaf::Rights;
 
 use crate::arguments::PoolArguments;
 use crate::command::cluster_client::Opened;
@@ -24,8 +24,7 @@ pub(super) fn run(
     opened: &Opened,
     part: &Part<'_>,
 ) -> anyhow::Result<Ending> {
-    let none = "missing secret to derive a key from; set --secret-file or FARLEAF_SECRET";
-    let secret: Secret = pool.secret()?.ok_or_else(|| BadArgument(none.to_owned()))?;
+    let secret = pool.secret_to_derive_from()?;
     let prefix = match part.prefix {
         Some(text) => part.encoding.read("the prefix", text)?,
         None => Vec::new(),

@@ -73,7 +73,7 @@ impl TableScope {
 /// Checks that a client's key permits a request.
 ///
 /// # Errors
-/// It does not; the text says what is missing.
+/// The key does not permit it; the text names the missing right, or the limit of the key.
 pub fn check_permission(caller: &Caller, request: &Request<'_>) -> Result<(), String> {
     let needed = if request.body.is_read() {
         Rights::Read
