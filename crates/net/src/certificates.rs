@@ -205,7 +205,7 @@ impl TlsIdentity {
         let of_server = |error: &dyn fmt::Display| not_trusted("the server at", error);
         let of_client = |error: &dyn fmt::Display| not_trusted("a client from", error);
         let Some((own, chain)) = self.0.cert.split_first() else {
-            return Err(of_server(&"there is no certificate"));
+            return Err(of_server(&"its file contains no certificate"));
         };
         let (now, roots) = (UnixTime::now(), || Arc::clone(&authorities.roots));
         let name = ServerName::try_from(host.to_owned()).map_err(|error| of_server(&error))?;

@@ -84,7 +84,7 @@ impl Protocol {
     /// Checks the first bytes of a message.
     ///
     /// # Errors
-    /// They are those of another port, another protocol or another version.
+    /// The message is one of another port, another protocol or another version.
     pub(crate) fn check(self, message: &Message) -> Result<(), GreetingError> {
         match PortKind::detect(message) {
             Some(port) if port == self.port => {}
@@ -178,7 +178,7 @@ impl Greeting {
     /// Decodes a message.
     ///
     /// # Errors
-    /// It is not a valid message of this protocol and version.
+    /// The bytes are no valid message of this protocol and version.
     pub fn decode(protocol: Protocol, message: &Message) -> Result<Self, GreetingError> {
         protocol.check(message)?;
         let value = u32_at(message, 12);

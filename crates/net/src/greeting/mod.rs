@@ -33,7 +33,7 @@ pub use crowd::{UNAUTHENTICATED_COUNT_MAX, oldest_of_busiest};
 pub use message::{
     DETAILS_SIZE_BYTES, Details, Greeting, MESSAGE_SIZE_BYTES, Message, Protocol, refusal,
 };
-pub use penalties::Penalties;
+pub use penalties::{Penalties, TOO_MANY_WRONG_PROOFS};
 pub use server::{Proven, ServerGreeting, ServerStep};
 
 /// Longest time for a whole greeting, from the accepted connection to the proof.

@@ -10,6 +10,8 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
+/// Reason that a server gives for a proof that it does not check.
+pub const TOO_MANY_WRONG_PROOFS: &str = "too many wrong secrets from this address; try again later";
 /// Time between the checks of two proofs from an address that has sent a wrong one: less than five
 /// guesses per second.
 const CHECK_PAUSE: Duration = Duration::from_millis(250);

@@ -77,10 +77,10 @@ impl ServerGreeting {
             }
             Ok(Greeting::Proof(proof)) if is_begun => Ok(ServerStep::Check(proof)),
             Ok(_) if is_begun => Err(GreetingError::Malformed(
-                "another message than a proof before the handshake was complete",
+                "a message other than a proof during the handshake",
             )),
             Ok(_) => Err(GreetingError::Malformed(
-                "another message than a hello before the handshake was complete",
+                "a message other than a hello at the start of the handshake",
             )),
         })
     }
@@ -101,7 +101,6 @@ impl ServerGreeting {
         let key = keys.find(|it| it.is_proven(rights, Side::Client, said, proof))?;
         Some(Proven {
             protocol: self.protocol,
-            rights,
             details: exchange.details,
             said: said.concat(),
             key,
@@ -113,8 +112,6 @@ impl ServerGreeting {
 #[derive(Debug)]
 pub struct Proven {
     protocol: Protocol,
-    /// Rights that it has proven.
-    pub rights: Rights,
     /// Details of its hello.
     pub details: Details,
     said: Vec<u8>,
@@ -126,8 +123,8 @@ impl Proven {
     /// Returns the server's proof, with which it admits the client.
     pub fn welcome(&self, details: Details) -> Message {
         let said: &[&[u8]] = &[&details, &self.said];
-        let Some(proof) = self.key.prove(self.rights, Side::Node, said) else {
-            unreachable!("the same secret has verified the client's proof for these rights")
+        let Some(proof) = self.key.prove(self.key.rights(), Side::Node, said) else {
+            unreachable!("a key grants its own rights")
         };
         Greeting::Welcome { proof, details }.encode(self.protocol)
     }

@@ -10,7 +10,8 @@ use rustix::net::RecvFlags;
 
 use crate::greeting::{
     Arrival, GREETING_TIME_MAX, Greeting, GreetingError, Message, Penalties, Proven,
-    ServerGreeting, ServerStep, TLS_REQUIRED, WRONG_PROOF_DELAY, refusal, starts_tls,
+    ServerGreeting, ServerStep, TLS_REQUIRED, TOO_MANY_WRONG_PROOFS, WRONG_PROOF_DELAY, refusal,
+    starts_tls,
 };
 use crate::request::channel::Channel;
 use crate::request::cluster::{ClusterTag, Membership};
@@ -177,8 +178,7 @@ impl Admission<'_> {
             }
             None => {
                 drop(penalties);
-                let reason = "too many wrong secrets from this address; try again later";
-                return Err(refused(channel, reason.to_owned()));
+                return Err(refused(channel, TOO_MANY_WRONG_PROOFS.to_owned()));
             }
         }
         check(self.penalties())

@@ -200,17 +200,19 @@ impl MemoryBudget {
         self.reservation(client, size_bytes)
     }
 
+    /// Returns whether replies have exceeded a limit. Costs one load of a flag.
+    pub(crate) fn is_exceeded(&self) -> bool {
+        self.is_exceeded.load(Ordering::Relaxed)
+    }
+
     /// Waits up to `time` until the client's replies are within the limits again. Small requests
-    /// do this before they are executed; costs one load of a flag if no limit is exceeded.
+    /// do this before they are executed, if a limit [is exceeded](Self::is_exceeded).
     pub(crate) fn wait_within_limits(
         &self,
         client: IpAddr,
         size_bytes: usize,
         time: Duration,
     ) -> Result<(), MemoryRefusal> {
-        if !self.is_exceeded.load(Ordering::Relaxed) {
-            return Ok(());
-        }
         let until = Instant::now() + time;
         let mut state = self.lock();
         while state.has_exceeded(self.limits, client) {
@@ -253,7 +255,7 @@ impl Drop for Reservation {
         }
         state.forget_if_unused(self.client);
         state.grant(self.budget.limits);
-        if self.budget.is_exceeded.load(Ordering::Relaxed) {
+        if self.budget.is_exceeded() {
             self.budget.note_exceeded(&state);
             state.small_waiting.drain(..).for_each(|it| it.unpark());
         }

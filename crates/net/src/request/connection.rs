@@ -24,10 +24,6 @@ use crate::tls::{TlsClient, host_of, how_tls_failed};
 /// Time for the reason of a connection's end to be read; it has arrived before the end.
 const REASON_TIME: Duration = Duration::from_millis(10);
 
-/// Shortest timeout of a greeting while an earlier secret is valid, too: a server that does not
-/// know the new one says so after a second.
-const OVERLAP_TIME: Duration = Duration::from_secs(3);
-
 /// Options of a connection.
 #[derive(Clone, Debug)]
 pub struct ConnectOptions {
@@ -110,26 +106,19 @@ impl Connection {
                 secret => Self::greet(channel, address, options, &secret?),
             };
         };
-        let secrets = secret.accepted();
-        let mut options = options.clone();
-        if secrets.len() > 1 {
-            options.connect_timeout = options.connect_timeout.max(OVERLAP_TIME);
-        }
-        let options = &options;
-        let mut secrets = secrets.into_iter();
-        let mut greeted = match secrets.next() {
-            Some(secret) => Self::greet(channel, address, options, &secret),
-            None => unreachable!("the current secret is valid"),
+        let options = ConnectOptions {
+            connect_timeout: secret.greeting_time(options.connect_timeout),
+            ..options.clone()
         };
-        // The secret was replaced a moment ago, and the server may not know the new one yet.
-        for earlier in secrets {
-            if !matches!(greeted, Err(NetError::WrongSecret { .. })) {
-                break;
-            }
-            let (channel, _) = open_channel(address, options)?;
-            greeted = Self::greet(channel, address, options, &earlier);
-        }
-        greeted
+        let mut opened = Some(channel);
+        let greet = |secret: &Secret| {
+            let channel = match opened.take() {
+                Some(channel) => channel,
+                None => open_channel(address, &options)?.0,
+            };
+            Self::greet(channel, address, &options, secret)
+        };
+        secret.prove_any(greet, |error| matches!(error, NetError::WrongSecret { .. }))
     }
 
     /// Authenticates with a secret.

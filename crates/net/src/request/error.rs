@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::secret::{Rights, SecretError};
+use crate::secret::{Rights, SecretError, WEAK_SECRET};
 use crate::stream::why_not_bound;
 use thiserror::Error;
 
@@ -45,11 +45,7 @@ pub enum NetError {
         source: io::Error,
     },
     /// Other hosts could connect, and the secret could be guessed.
-    #[error(
-        "{address} can be reached from other hosts, and the secret could be guessed: it is a \
-         phrase, repeats characters, or has fewer than 128 bits; use the text that `farleaf secret \
-         new` prints"
-    )]
+    #[error("{address} {WEAK_SECRET}")]
     WeakSecret {
         /// Address to listen at.
         address: SocketAddr,

@@ -125,7 +125,7 @@ impl ServerContext {
         };
         let caller = Caller {
             peer,
-            rights: proven.rights,
+            rights: proven.key.rights(),
             scope: proven.key.scope(),
             key: proven.key.key_id(),
         };
@@ -160,7 +160,10 @@ impl ServerContext {
             let reason = match inbox.receive(channel, limits) {
                 Ok(Received::Frame(Kind::Request)) => {
                     // A large request has waited before it was read.
-                    if !inbox.is_large() && service.may_wait(inbox.payload()) {
+                    if self.budget.is_exceeded()
+                        && !inbox.is_large()
+                        && service.may_wait(inbox.payload())
+                    {
                         let size_bytes = inbox.payload().len();
                         let waited =
                             self.budget

@@ -67,9 +67,7 @@ impl ListenOptions {
 /// Checks that a secret is the one from which all keys are derived, and strong enough.
 fn require_secret(secret: &Secret, address: SocketAddr) -> Result<(), NetError> {
     match secret.rights() {
-        Rights::Admin if secret.is_weak() && !address.ip().is_loopback() => {
-            Err(NetError::WeakSecret { address })
-        }
+        Rights::Admin if secret.is_too_weak_for(address) => Err(NetError::WeakSecret { address }),
         Rights::Admin => Ok(()),
         rights => Err(NetError::DerivedKey { address, rights }),
     }

@@ -33,6 +33,7 @@ pub use agreement::{
 pub use local_secret::{LocalSecret, find_local_secret, given_or_created, local_secret_path};
 pub use pass::{Pass, PassKey};
 pub use scope::{KeyId, SCOPE_SIZE_BYTES_MAX, Scope};
+pub use strength::WEAK_SECRET;
 
 /// Size of the shortest secret in bytes. A shorter one could be guessed from a recorded proof.
 pub const SECRET_SIZE_BYTES_MIN: usize = 16;
@@ -226,13 +227,6 @@ impl Secret {
         let text = hexadecimal(&bytes);
         let key = mac(text.as_bytes(), &[b"farleaf 1 admin"]);
         Ok((Self::new(Rights::Admin, key), text))
-    }
-
-    /// Returns whether the secret could be guessed, with a recorded greeting or in many attempts:
-    /// its text is a phrase, repeats characters, or has fewer than 128 bits. Such a secret is
-    /// accepted only on loopback. A derived key does not show how strong its secret is.
-    pub fn is_weak(&self) -> bool {
-        self.current().is_weak
     }
 
     /// Returns the rights that the secret grants.

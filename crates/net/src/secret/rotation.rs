@@ -7,7 +7,11 @@
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
+use crate::greeting::WRONG_PROOF_DELAY;
 use crate::secret::{KEY_SIZE_BYTES, Key, Keys, Rights, Scope, Secret};
+
+/// Longest overlap: a hundred years, so that its end can be computed.
+const OVERLAP_MAX: Duration = Duration::from_hours(100 * 365 * 24);
 
 impl Secret {
     pub(super) fn new(rights: Rights, bytes: [u8; KEY_SIZE_BYTES]) -> Self {
@@ -71,6 +75,38 @@ impl Secret {
         earlier
     }
 
+    /// Calls a function with the current secret. If that is a wrong one, and an earlier one is
+    /// valid, too, calls it with that: the peer may not know the new one yet.
+    ///
+    /// # Errors
+    /// The error of the last call.
+    pub fn prove_any<T, E>(
+        &self,
+        mut prove: impl FnMut(&Self) -> Result<T, E>,
+        is_wrong_secret: impl Fn(&E) -> bool,
+    ) -> Result<T, E> {
+        let mut valid = self.accepted().into_iter().peekable();
+        loop {
+            let Some(secret) = valid.next() else {
+                unreachable!("the current secret is valid, and the last error is returned")
+            };
+            match prove(&secret) {
+                Err(error) if is_wrong_secret(&error) && valid.peek().is_some() => {}
+                outcome => return outcome,
+            }
+        }
+    }
+
+    /// Returns the time limit of a greeting: at least as long as a peer takes to say that it knows
+    /// another secret, if there is one that can be proven instead.
+    pub fn greeting_time(&self, time: Duration) -> Duration {
+        if self.accepted().len() > 1 {
+            time.max(WRONG_PROOF_DELAY * 3)
+        } else {
+            time
+        }
+    }
+
     /// Replaces the secret in all clones. The previous one remains valid for `overlap`. Returns
     /// false, and changes nothing, if both are the same.
     ///
@@ -86,9 +122,8 @@ impl Secret {
         if keys.current == new {
             return false;
         }
-        let until = Instant::now().checked_add(overlap);
         let previous = std::mem::replace(&mut keys.current, new);
-        keys.previous = until.map(|until| (previous, until));
+        keys.previous = Some((previous, Instant::now() + overlap.min(OVERLAP_MAX)));
         true
     }
 }
@@ -123,9 +158,43 @@ mod tests {
         assert!(is_accepted("the first secret of these"));
         assert!(is_accepted("the second secret of these"));
         assert!(clone.current() == secret("the second secret of these").current());
+        assert!(held.replace(&secret("the third secret of these"), Duration::MAX));
+        assert!(is_accepted("the second secret of these"), "for ever");
+        assert!(held.replace(&secret("the second secret of these"), Duration::MAX));
         assert!(held.replace(&secret("the third secret of these"), Duration::ZERO));
         assert!(!is_accepted("the first secret of these"));
         assert!(!is_accepted("the second secret of these"));
         assert!(is_accepted("the third secret of these"));
+    }
+
+    /// Promise: the earlier secret is proven only after the current one was a wrong one, and not
+    /// after another error.
+    #[test]
+    fn the_earlier_secret_is_proven_after_the_current_one() {
+        let held = secret("the first secret of these");
+        held.replace(
+            &secret("the second secret of these"),
+            Duration::from_mins(1),
+        );
+        let second = secret("the second secret of these").key_id();
+        for (error, call_count) in [("wrong secret", 2), ("gone", 1)] {
+            let mut proven = Vec::new();
+            let outcome: Result<(), &str> = held.prove_any(
+                |secret| {
+                    proven.push(secret.key_id());
+                    Err(error)
+                },
+                |error| *error == "wrong secret",
+            );
+            assert_eq!((outcome, proven.len()), (Err(error), call_count));
+            assert_eq!(proven[0], second);
+        }
+        let second_time = held.greeting_time(Duration::from_secs(1));
+        assert!(second_time > WRONG_PROOF_DELAY);
+        let only = secret("the only secret of these");
+        assert_eq!(
+            only.greeting_time(Duration::from_secs(1)),
+            Duration::from_secs(1)
+        );
     }
 }

@@ -1,11 +1,33 @@
 //! Strength of the text of a secret.
 
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
 
+use crate::secret::Secret;
+
+/// Reason, after an address, why a listener there rejects a weak secret.
+pub const WEAK_SECRET: &str = "can be reached from other hosts, and the secret could be guessed: \
+    it is a phrase, repeats characters, or has fewer than 128 bits; use the text that `farleaf secret \
+    new` prints";
 /// Smallest number of bits that the text of a strong secret can express.
 const STRENGTH_BITS_MIN: f64 = 128.0;
 /// Smallest number of different characters in a strong secret.
 const CHARACTER_KIND_COUNT_MIN: usize = 8;
+
+impl Secret {
+    /// Returns whether the secret could be guessed, with a recorded greeting or in many attempts:
+    /// its text is a phrase, repeats characters, or has fewer than 128 bits. Such a secret is
+    /// accepted only on loopback. A derived key does not show how strong its secret is.
+    pub fn is_weak(&self) -> bool {
+        self.current().is_weak
+    }
+
+    /// Returns whether the secret is too [weak](Self::is_weak) for a listener at this address: it
+    /// is weak, and other hosts can reach the address.
+    pub fn is_too_weak_for(&self, address: SocketAddr) -> bool {
+        self.is_weak() && !address.ip().is_loopback()
+    }
+}
 
 /// Estimates whether a text was chosen by a person, or has too few random characters.
 pub(super) fn is_weak(text: &str) -> bool {

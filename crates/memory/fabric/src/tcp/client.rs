@@ -18,7 +18,7 @@ use crate::network::{MainNode, NodeDirectory, OtherNodes};
 use crate::tcp::PROTOCOL;
 use crate::tcp::TcpEndpoint;
 use crate::tcp::connection::TcpConnection;
-use crate::tcp::exchange::{Limited, exchange, with_hint};
+use crate::tcp::exchange::{Limited, during_handshake, exchange};
 use crate::tcp::hello::{HelloDetails, POOL, Purpose, TCP_VERSION, Ticket, WelcomeDetails};
 use crate::tcp::messages::{ControlReply, ControlRequest, Frame, JoinRequest, Joined, MemberReply};
 use crate::tcp::queue_monitor::QueueMonitor;
@@ -84,6 +84,12 @@ pub struct TcpClient {
     /// The stream, or the error kind of a call that failed halfway: its late reply would be taken
     /// for the reply to the next call.
     stream: Mutex<Result<Stream, io::ErrorKind>>,
+}
+
+/// Reason why a connection was not authenticated.
+enum NotGreeted {
+    Greeting(GreetFailure),
+    Other(ControlError),
 }
 
 impl TcpClient {
@@ -299,29 +305,32 @@ impl TcpClient {
         Stream::new(socket, tls).map_err(|source| self.unanswered(source))
     }
 
-    /// Authenticates on a new connection. If the secret was replaced a moment ago, and the node
-    /// does not know the new one yet, connects again and proves the previous one.
+    /// Authenticates on a new connection.
     fn greeted(
         &self,
-        mut socket: TcpStream,
+        socket: TcpStream,
         purpose: Purpose,
     ) -> Result<(Stream, WelcomeDetails), ControlError> {
-        let mut secrets = self.secret.accepted();
-        secrets.reverse();
-        loop {
-            let Some(secret) = secrets.pop() else {
-                unreachable!("the current secret is valid, and the last failure is returned")
+        let mut opened = Some(socket);
+        let greet = |secret: &Secret| {
+            let socket = match opened.take() {
+                Some(socket) => socket,
+                None => connect_to(self.address, self.answer_time_max)
+                    .map_err(|source| NotGreeted::Other(self.unanswered(source)))?,
             };
-            let mut stream = self.stream(socket)?;
-            match self.greet(&mut stream, purpose, &secret) {
-                Ok(welcome) => return Ok((stream, welcome)),
-                Err(GreetFailure::WrongSecret(_)) if !secrets.is_empty() => {
-                    let connected = connect_to(self.address, self.answer_time_max);
-                    socket = connected.map_err(|source| self.unanswered(source))?;
-                }
-                Err(failure) => return Err(self.not_greeted(failure)),
-            }
-        }
+            let mut stream = self.stream(socket).map_err(NotGreeted::Other)?;
+            let welcome = self.greet(&mut stream, purpose, secret);
+            let welcome = welcome.map_err(NotGreeted::Greeting)?;
+            Ok((stream, welcome))
+        };
+        let is_wrong_secret = |failure: &NotGreeted| {
+            matches!(failure, NotGreeted::Greeting(GreetFailure::WrongSecret(_)))
+        };
+        let greeted = self.secret.prove_any(greet, is_wrong_secret);
+        greeted.map_err(|failure| match failure {
+            NotGreeted::Greeting(failure) => self.not_greeted(failure),
+            NotGreeted::Other(error) => error,
+        })
     }
 
     fn greet(
@@ -341,7 +350,8 @@ impl TcpClient {
             pid: std::process::id(),
             pass: pass.unwrap_or_default(),
         };
-        let mut limited = Limited::new(stream, self.answer_time_max);
+        let time = self.secret.greeting_time(self.answer_time_max);
+        let mut limited = Limited::new(stream, time);
         let accepted = greet(&mut limited, POOL, secret, self.rights, hello.encode())?;
         Ok(WelcomeDetails::decode(&accepted.welcome))
     }
@@ -358,7 +368,7 @@ impl TcpClient {
                 let how = how_tls_failed(&source);
                 ControlError::Tls { pool: pool(), how }
             }
-            GreetFailure::Broken(source) => self.unanswered(with_hint(source)),
+            GreetFailure::Broken(source) => self.unanswered(during_handshake(source)),
             GreetFailure::Refused(reason) | GreetFailure::WrongSecret(reason) => refused(reason),
             GreetFailure::Invalid(GreetingError::OtherPort(_)) => {
                 ControlError::OfCluster { pool: pool() }

@@ -182,7 +182,7 @@ impl Clients {
     ) -> std::io::Result<()> {
         let mut ticket = Ticket([0; 16]);
         fill_randomly(&mut ticket.0)?;
-        let (rights, pid) = (authenticated.proven.rights, authenticated.hello.pid);
+        let (rights, pid) = (authenticated.proven.key.rights(), authenticated.hello.pid);
         let peer = authenticated.peer;
         // FABRIC-4: if a card changes words, threads of this processor change none.
         let grant = match &self.verbs {
@@ -215,7 +215,7 @@ impl Clients {
         let (serves_verbs, pass) = (self.verbs.is_some(), authenticated.hello.pass);
         let has_holder = owner.is_some_and(|owner| self.has_other_holder(owner, ticket));
         let opened = self.client_of(&authenticated, ticket).and_then(|client| {
-            if serves_verbs && owner.is_some() && authenticated.proven.rights > Rights::Read {
+            if serves_verbs && owner.is_some() && authenticated.proven.key.rights() > Rights::Read {
                 return Err(
                     "the memory of this node is changed only by its RDMA device; open the pool as \
                      verbs:HOST:PORT, or with the right 'read'"
@@ -256,7 +256,7 @@ impl Clients {
         let mut clients = self.connected.iter_mut();
         match clients.find(|client| client.ticket == ticket) {
             None => Err("the client of this connection is no longer connected".to_owned()),
-            Some(client) if client.state.rights != authenticated.proven.rights => {
+            Some(client) if client.state.rights != authenticated.proven.key.rights() => {
                 Err("the client connected with different rights".to_owned())
             }
             Some(client) => Ok(client),

@@ -8,8 +8,8 @@ use farleaf_net::stream::Stream;
 
 use crate::tcp::messages::{FRAME_SIZE_BYTES, Frame};
 
-/// Adds a hint to the error of a node that closes the connection before it has sent anything.
-pub(super) fn with_hint(source: io::Error) -> io::Error {
+/// Returns the error of a handshake, which says so if the node has closed the connection.
+pub(super) fn during_handshake(source: io::Error) -> io::Error {
     if !is_hang_up(&source) && source.kind() != io::ErrorKind::UnexpectedEof {
         return source;
     }
@@ -67,6 +67,10 @@ impl Transport for Limited<'_> {
     }
 }
 
+/// Sends a request and returns the reply.
+///
+/// # Errors
+/// The connection has ended, or the time limit has passed.
 pub(super) fn exchange(
     stream: &mut Stream,
     request: &Frame,
@@ -93,7 +97,7 @@ pub(super) fn exchange(
     Ok(frame)
 }
 
-pub(super) fn is_hang_up(error: &io::Error) -> bool {
+fn is_hang_up(error: &io::Error) -> bool {
     let kind = error.kind();
     matches!(
         kind,

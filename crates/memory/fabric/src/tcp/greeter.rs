@@ -18,8 +18,8 @@ use std::time::Instant;
 
 use farleaf_net::greeting::{
     Arrival, DETAILS_SIZE_BYTES, GREETING_TIME_MAX, Greeting, GreetingError, Penalties, Proven,
-    ServerGreeting, ServerStep, TLS_REQUIRED, UNAUTHENTICATED_COUNT_MAX, WRONG_PROOF_DELAY,
-    oldest_of_busiest, refusal, starts_tls,
+    ServerGreeting, ServerStep, TLS_REQUIRED, TOO_MANY_WRONG_PROOFS, UNAUTHENTICATED_COUNT_MAX,
+    WRONG_PROOF_DELAY, oldest_of_busiest, refusal, starts_tls,
 };
 use farleaf_net::permit::Permit;
 use farleaf_net::secret::{Proof, Secret};
@@ -35,7 +35,7 @@ const DRAIN_READ_COUNT_MAX: u32 = 16;
 const DRAIN_SIZE_BYTES: usize = 4096;
 
 /// Sends the last bytes to a peer. Closing a socket with unread bytes would reset the connection,
-/// and the peer might lose the answer, so what has arrived is read.
+/// and the peer might lose the answer, so this reads what has arrived.
 fn send_last(stream: &mut Stream, answer: &[u8]) -> io::Result<()> {
     stream.send(answer)?;
     let mut rest = [0; DRAIN_SIZE_BYTES];
@@ -193,10 +193,7 @@ impl Gatekeeper {
                 login.until = check_at;
                 Ok(LoginAction::Wait)
             }
-            None => self.refuse(
-                login,
-                "too many wrong secrets from this address; try again later",
-            ),
+            None => self.refuse(login, TOO_MANY_WRONG_PROOFS),
         }
     }
 

@@ -27,8 +27,8 @@ use crate::verbs::VerbsNode;
 use crate::window::WindowRegistry;
 use farleaf_net::permit::Permits;
 use farleaf_net::secret::PassKey;
-use farleaf_net::secret::Secret;
 use farleaf_net::secret::{LocalSecret, given_or_created};
+use farleaf_net::secret::{Secret, WEAK_SECRET};
 use farleaf_net::stream::{Stream, why_not_bound};
 use farleaf_net::tls::{TlsLayer, TlsServer};
 use farleaf_net::warnings::Warnings;
@@ -91,11 +91,7 @@ pub enum TcpListenError {
         address: SocketAddr,
     },
     /// Other hosts could connect, and the secret could be guessed.
-    #[error(
-        "{address} can be reached from other hosts, and the secret could be guessed: it is a \
-         phrase, repeats characters, or has fewer than 128 bits; use the text that `farleaf secret \
-         new` prints"
-    )]
+    #[error("{address} {WEAK_SECRET}")]
     WeakSecret {
         /// Address to listen on.
         address: SocketAddr,
@@ -149,8 +145,8 @@ impl TcpListener {
         if options.secret.is_none() && !address.ip().is_loopback() {
             return Err(TcpListenError::NeedsSecret { address });
         }
-        let is_weak = options.secret.as_ref().is_some_and(Secret::is_weak);
-        if is_weak && !address.ip().is_loopback() {
+        let secret = options.secret.as_ref();
+        if secret.is_some_and(|it| it.is_too_weak_for(address)) {
             return Err(TcpListenError::WeakSecret { address });
         }
         let socket_error = |source| TcpListenError::Socket { address, source };

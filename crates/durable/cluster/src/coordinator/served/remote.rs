@@ -75,7 +75,6 @@ impl RemoteCoordinator {
             error @ NetError::OtherCluster { .. } => shared.not_connected(error),
             NetError::NoSecret { .. }
             | NetError::SecretFile { .. }
-            | NetError::DerivedKey { .. }
             | NetError::MemoryNode { .. }
             | NetError::Tls { .. }
             | NetError::NotProven { .. }

@@ -234,10 +234,10 @@ fn other_versions_and_garbage_are_turned_away() {
         (hello(4, 1), "unknown rights"),
         (
             greeting(2, 0, &[1; 32], &[]),
-            "another message than a hello",
+            "a message other than a hello",
         ),
-        (proof_message(&[1; 32]), "another message than a hello"),
-        (message(&[MAGIC, 0]), "another message than a hello"),
+        (proof_message(&[1; 32]), "a message other than a hello"),
+        (message(&[MAGIC, 0]), "a message other than a hello"),
     ];
     for (sent, said) in cases {
         let mut raw = Raw::connect(&node.address);
