@@ -196,30 +196,24 @@ impl TlsIdentity {
         host: &str,
         is_also_client: bool,
     ) -> Result<(), TlsError> {
-        let not_trusted = |role: &'static str, error: &dyn fmt::Display| TlsError::NotTrusted {
-            role,
-            host: host.to_owned(),
-            authorities: authorities.path.clone(),
-            why: error.to_string(),
+        let not_trusted = |role: &'static str| {
+            move |error: rustls::Error| TlsError::NotTrusted {
+                role,
+                host: host.to_owned(),
+                authorities: authorities.path.clone(),
+                why: error.to_string(),
+            }
         };
-        let of_server = |error: &dyn fmt::Display| not_trusted("the server at", error);
-        let of_client = |error: &dyn fmt::Display| not_trusted("a client from", error);
-        let Some((own, chain)) = self.0.cert.split_first() else {
-            return Err(of_server(&"its file contains no certificate"));
+        let [own, chain @ ..] = &self.0.cert[..] else {
+            unreachable!("a file without a certificate is an error")
         };
-        let (now, roots) = (UnixTime::now(), || Arc::clone(&authorities.roots));
-        let name = ServerName::try_from(host.to_owned()).map_err(|error| of_server(&error))?;
-        let verifier = WebPkiServerVerifier::builder_with_provider(roots(), provider()).build();
-        let verifier = verifier.map_err(|error| of_server(&error))?;
-        let verified = verifier.verify_server_cert(own, chain, &name, &[], now);
-        verified.map_err(|error| of_server(&error))?;
-        if !is_also_client {
-            return Ok(());
+        let checked = authorities.check_server(host, own, chain);
+        checked.map_err(not_trusted("the server at"))?;
+        if is_also_client {
+            let checked = authorities.check_client(own, chain);
+            checked.map_err(not_trusted("a client from"))?;
         }
-        let verifier = WebPkiClientVerifier::builder_with_provider(roots(), provider()).build();
-        let verifier = verifier.map_err(|error| of_client(&error))?;
-        let verified = verifier.verify_client_cert(own, chain, now);
-        verified.map(drop).map_err(|error| of_client(&error))
+        Ok(())
     }
 }
 
@@ -239,6 +233,39 @@ impl TlsAuthorities {
             path: path.to_owned(),
         })
     }
+
+    /// Checks the certificate of the server at a host as a client does.
+    pub(crate) fn check_server(
+        &self,
+        host: &str,
+        own: &CertificateDer<'_>,
+        chain: &[CertificateDer<'_>],
+    ) -> Result<(), rustls::Error> {
+        let name = ServerName::try_from(host.to_owned()).map_err(general)?;
+        let roots = Arc::clone(&self.roots);
+        let verifier = WebPkiServerVerifier::builder_with_provider(roots, provider()).build();
+        let verifier = verifier.map_err(general)?;
+        let verified = verifier.verify_server_cert(own, chain, &name, &[], UnixTime::now());
+        verified.map(drop)
+    }
+
+    /// Checks the certificate of a client as a server does that requires one.
+    fn check_client(
+        &self,
+        own: &CertificateDer<'_>,
+        chain: &[CertificateDer<'_>],
+    ) -> Result<(), rustls::Error> {
+        let roots = Arc::clone(&self.roots);
+        let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider()).build();
+        let verified = verifier
+            .map_err(general)?
+            .verify_client_cert(own, chain, UnixTime::now());
+        verified.map(drop)
+    }
+}
+
+fn general(error: impl fmt::Display) -> rustls::Error {
+    rustls::Error::General(error.to_string())
 }
 
 /// Returns the cryptography of all connections.
